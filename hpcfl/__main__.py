@@ -1,0 +1,5 @@
+"""`python -m hpcfl` is `hpcfl`."""
+
+from hpcfl.cli import main
+
+main()

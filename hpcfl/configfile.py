@@ -1,0 +1,125 @@
+"""From TOML and `--set` to a checked configuration, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from hpcfl.config import Config
+from hpcfl.errors import BadInput, nearest
+
+
+def load(path: str | None = None, settings: Sequence[str] = ()) -> Config:
+    """Returns the checked configuration of a TOML file (none: the quick start) with `KEY=VALUE` on top."""
+    tables = _read(Path(path)) if path is not None else {}
+    for setting in settings:
+        _set(tables, setting)
+    try:
+        return Config.model_validate(tables)
+    except ValidationError as error:
+        raise BadInput(_sentence(error)) from None
+
+
+def dump(config: Config) -> str:
+    """Returns the whole configuration as TOML; `load` of it gives an equal configuration."""
+    # group is left out beside a list: naming both is refused
+    without = {"models": {"group"}} if config.models.list is not None else None
+    return tomli_w.dumps(config.model_dump(exclude_none=True, exclude=without))
+
+
+def parse(text: str) -> Config:
+    """Returns the configuration that `dump` wrote."""
+    return Config.model_validate(tomllib.loads(text))
+
+
+def fingerprint(config: Config) -> str:
+    """Returns eight hex digits that differ between runs."""
+    return hashlib.blake2b(repr(_flat(config)).encode(), digest_size=4).hexdigest()
+
+
+def difference(there: Config, here: Config) -> str:
+    """Returns the first difference between two runs in words; nothing if they are the same."""
+    old, new = _flat(there), _flat(here)
+    changed = [key for key in new if old[key] != new[key]]
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"{changed[0]} = {old[changed[0]]!r} there, {new[changed[0]]!r} here{more}" if changed else ""
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    """Returns every key with its value, but for where data lies: that does not make another run."""
+    return {key: attrgetter(key)(config) for key in keys() if key != "data.root"}
+
+
+def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """Yields the full name of every key."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from keys(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise BadInput(f"cannot read configuration {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not TOML: {str(error) or 'nested too deeply'}") from None
+
+
+def _set(tables: dict[str, Any], setting: str) -> None:
+    name, equals, text = setting.partition("=")
+    *path, last = [part.strip() for part in name.split(".")]
+    if not equals or not last or not all(path):
+        raise BadInput(f"--set {setting}: write KEY=VALUE, for example --set train.lr=0.1")
+    for part in path:
+        tables = tables.setdefault(part, {})
+        if not isinstance(tables, dict):
+            raise BadInput(f"--set {setting}: {part} is a value, not a table")
+    tables[last] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """Returns what the text means in TOML; what is not TOML is a string, so quotes may be left out."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["value"] if parsed.keys() == {"value"} else text
+
+
+def _sentence(error: ValidationError) -> str:
+    """Returns the first problem: the key's full name, the value, what is allowed, the nearest known key."""
+    first, *others = error.errors(include_url=False)
+    key = ".".join(map(str, first["loc"]))
+    value = repr(first["input"])
+    value = value if len(value) <= 60 else value[:57] + "…"
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    match first["type"]:
+        case "extra_forbidden":
+            said = f"unknown key {key}{nearest(key, keys())}"
+        case "model_type":
+            said = f"{key} = {value}: must be a table, [{key}]"
+        case "literal_error":
+            allowed = first["ctx"]["expected"]
+            said = f"{key} = {value}: allowed is {allowed}{nearest(str(first['input']), _words(allowed))}"
+        case "value_error" if not key:
+            said = message
+        case _:
+            said = f"{key} = {value}: {message}"
+    return said + (f" (and {len(others)} more)" if others else "")
+
+
+def _words(allowed: str) -> list[str]:
+    return [word.strip("', ") for word in allowed.replace(" or ", ",").split(",")]

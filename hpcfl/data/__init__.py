@@ -1,0 +1,1 @@
+"""Datasets and partitions: pure functions of the configuration, without torch."""

@@ -1,0 +1,66 @@
+"""How a rank ends: one clear last word, and no other rank left waiting."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+from hpcfl.comm.link import Link
+from hpcfl.errors import Refused, RunFailed
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+SETTLE = 1.0
+"""Seconds a failing rank waits before it speaks, so that what others had to say stands above it."""
+
+
+def guarded(link: Link, body: Callable[[], int]) -> int:
+    """Runs a rank's part and returns the exit code; an exception on any rank ends them all."""
+    try:
+        code = body()
+    except (Refused, RunFailed) as error:
+        say(str(error), link.is_server)
+        code = BAD_INPUT if isinstance(error, Refused) else FAILED
+    except KeyboardInterrupt:
+        say("interrupted", link.is_server)
+        link.abort(INTERRUPTED)
+    except BaseException:
+        text = traceback.format_exc()
+        sys.stdout.flush()
+        time.sleep(SETTLE)
+        sys.stderr.write("".join(f"[rank {link.rank}] {line}\n" for line in text.splitlines()))
+        sys.stderr.flush()
+        link.abort(FAILED)
+    else:
+        sys.stdout.flush()
+    link.close()
+    return code
+
+
+def say(text: str, speaks: bool = True) -> None:
+    """Prints a last word, once: on the rank that speaks."""
+    if speaks:
+        print(f"hpcfl: {text}", file=sys.stderr, flush=True)
+
+
+class Signals:
+    """Once: the run ends after this round. Twice: at once."""
+
+    def __init__(self, speaks: bool):
+        self.asked = False
+        self.speaks = speaks
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        if self.speaks:
+            name = signal.Signals(number).name
+            os.write(2, f"hpcfl: {name}: stopping after this round; once more stops at once\n".encode())

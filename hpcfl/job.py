@@ -1,0 +1,136 @@
+"""A run from its command line to its exit code, on every rank."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcfl.comm.launcher import launcher
+from hpcfl.comm.link import Link, Word, open_link
+from hpcfl.configfile import load
+from hpcfl.errors import BadInput, Refused, RunFailed
+from hpcfl.federation import Federation, plan
+from hpcfl.guard import BAD_INPUT, DONE, SETTLE, Signals, guarded
+from hpcfl.log.place import default_path, settle
+from hpcfl.screen import Screen, screen
+
+if TYPE_CHECKING:
+    from hpcfl.server import Server
+
+
+def train(path: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
+    """Runs the federation that the configuration describes and returns the exit code.
+
+    The configuration is checked first, before torch and MPI are loaded; bad input under a launcher is
+    agreed on by all ranks, so that one of them speaks and all end alike.
+    """
+    found = launcher()
+    speaks = found is None or found.rank == 0
+    try:
+        checked: Federation | BadInput = plan(load(path, settings))
+    except BadInput as problem:
+        if found is None:
+            raise
+        checked = problem
+    try:
+        link = open_link(found)
+    except Refused:
+        if speaks:
+            raise
+        time.sleep(SETTLE)  # some launchers end all processes with the first: let the speaker be that one
+        return BAD_INPUT
+    signals = Signals(speaks)
+    return guarded(link, lambda: _prepare(link, checked, out, fresh, signals))
+
+
+def _prepare(
+    link: Link, checked: Federation | BadInput, out: str | None, fresh: bool, signals: Signals
+) -> int:
+    """Settles with all ranks what may stop a run before torch is loaded."""
+    link.agree(checked if isinstance(checked, BadInput) else None)
+    assert isinstance(checked, Federation)
+    config = checked.config
+    path = Path(out) if out else default_path(config)
+    show = screen(config.federation.rounds, launched=link.size > 1) if link.is_server else None
+    finished = False
+    with link.agreed():
+        if show:
+            finished = settle(path, config, fresh, show.note)
+    if link.facts(finished)[0]:
+        return DONE
+    if show and link.size > 1:
+        show.note(f"hpcfl: starting {link.size} ranks")
+    with show or nullcontext():
+        return _federate(link, checked, path, signals, show)
+
+
+def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: Screen | None) -> int:
+    """Assembles this rank's parts, server or worker or both, and runs the rounds."""
+    runtime = fed.config.runtime
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(runtime.threads)
+    import torch
+
+    from hpcfl.comm.wire import Wire
+    from hpcfl.log.opening import create
+    from hpcfl.methods.method import compose
+    from hpcfl.models.network import costs
+    from hpcfl.rounds import run
+    from hpcfl.schedule import Pinned, device_for
+    from hpcfl.server import Server
+    from hpcfl.worker import Worker
+
+    torch.set_num_threads(runtime.threads)
+    with link.agreed():
+        cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        device = torch.device(device_for(runtime.device, link.local_rank, cuda))
+    nodes: dict[str, set[int]] = {}
+    for host, cores in link.facts((platform.node(), os.sched_getaffinity(0))):
+        nodes.setdefault(host, set()).update(cores)
+
+    method = compose(fed.recipe, fed.config.method)
+    wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
+    cost = costs(fed.architectures, fed.data.shape, *fed.dims)
+    work = [cost[client.architecture].flops * len(client.train) for client in fed.clients]
+    placement = Pinned(work, link.workers)
+    worker = Worker(fed, method, device, placement.hosted(link.rank))
+    server = None
+    with link.agreed():
+        if show:
+            total = sum(map(len, nodes.values()))
+            log = create(path, fed, link, cost, device)
+            server = Server(fed, method, wire, log, total, device, show.row)
+            show.note(_headline(fed, link, len(nodes), total, device))
+    word = run(fed, method, link, wire, placement, worker, server, lambda: signals.asked)
+    if server and show:
+        server.log.close(server.status)
+        if Word.FAILED not in word:
+            show.note(f"hpcfl: {server.summary()}; log: {path}")
+    if Word.FAILED in word:
+        raise RunFailed(f"{_reason(server)}; log: {path}" if server else "")
+    return DONE
+
+
+def _headline(fed: Federation, link: Link, nodes: int, cores: int, device: object) -> str:
+    config = fed.config
+    nets = Counter(client.architecture for client in fed.clients)
+    return (
+        f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
+        f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
+        f"{link.size} rank{'s'[: link.size > 1]} on {nodes} node{'s'[: nodes > 1]}, {cores} cores, {device}"
+    )
+
+
+def _reason(server: Server) -> str:
+    done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
+    if server.status == "diverged":
+        return (
+            f"every client diverged (loss or prototypes not finite) after round {done} of {rounds}; "
+            "lower train.lr or method.weight"
+        )
+    return f"stopped by a signal after round {done} of {rounds}"

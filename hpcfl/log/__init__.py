@@ -1,0 +1,1 @@
+"""The log of a run: its schema, its writer, its reader."""

@@ -1,0 +1,44 @@
+"""What a log says from the start."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hpcfl.comm.link import Link
+from hpcfl.configfile import dump
+from hpcfl.federation import Federation
+from hpcfl.log.writer import Log
+from hpcfl.models.network import Cost
+
+
+def create(path: Path, fed: Federation, link: Link, costs: dict[str, Cost], device: torch.device) -> Log:
+    """Returns a new log with all that is known before the first round."""
+    classes, features = fed.dims
+    attributes = {
+        "config": dump(fed.config),
+        "seed": fed.config.seed,
+        "ranks": link.size,
+        "host": platform.node(),
+        "mpi": link.library,
+        "device": str(device),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "rounds": fed.config.federation.rounds,
+        **{f"version_{name}": version(name) for name in ("hpcfl", "torch", "numpy", "h5py", "mpi4py")},
+        "version_python": platform.python_version(),
+    }
+    mine = [costs[client.architecture] for client in fed.clients]
+    fixed = {
+        "/clients/architecture": np.array([client.architecture for client in fed.clients], dtype=object),
+        "/clients/parameters": np.array([cost.parameters for cost in mine]),
+        "/clients/flops": np.array([cost.flops for cost in mine]),
+        "/clients/train_samples": np.array([len(client.train) for client in fed.clients]),
+        "/clients/test_samples": np.array([len(client.test) for client in fed.clients]),
+        "/clients/class_counts": fed.class_counts_MK,
+    }
+    sizes = {"client": len(fed.clients), "class": classes, "feature": features}
+    return Log(path, attributes, sizes, fixed)

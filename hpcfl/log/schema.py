@@ -1,0 +1,81 @@
+"""Every dataset of a log, once: path, shape, type, and whether it is a result or a measurement.
+
+A `result` is equal bit for bit on any number of ranks; a `measured` value (times, ranks, MPI bytes) is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+VERSION = 1
+
+Kind = Literal["result", "measured"]
+STRING = "string"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One dataset. Its first dimension says when it grows: by `round`, by `saved` round, or never."""
+
+    path: str
+    dims: tuple[str, ...]
+    dtype: str
+    kind: Kind
+    about: str
+
+    @property
+    def blank(self) -> object:
+        """What stands where nothing was written."""
+        return np.nan if self.dtype.startswith("f") else -1 if self.dtype.startswith("i") else False
+
+
+def _r(path: str, dims: str, dtype: str, about: str) -> Entry:
+    return Entry(path, tuple(dims.split()), dtype, "result", about)
+
+
+def _m(path: str, dims: str, dtype: str, about: str) -> Entry:
+    return Entry(path, tuple(dims.split()), dtype, "measured", about)
+
+
+ENTRIES = (
+    _r("/round/accuracy", "round", "f8", "right answers ÷ test samples, over all clients"),
+    _r("/round/accuracy_mean", "round", "f8", "mean of the clients' accuracies"),
+    _r("/round/loss", "round", "f8", "training loss, mean over the participants' samples"),
+    _r("/round/participants", "round client", "?", "who was selected"),
+    _r("/round/uploads", "round", "i8", "clients whose prototypes entered the aggregate"),
+    _r("/round/bytes_up", "round", "i8", "prototype rows sent up, as the papers count: Σ K_i·d·4"),
+    _r("/round/bytes_down", "round", "i8", "prototype rows sent to participants: Σ K·d·4"),
+    _r("/round/bytes_side", "round", "i8", "class bits and sample counts that travel with the rows"),
+    _m("/round/bytes_mpi", "round", "i8", "all bytes between processes, control and evaluation too"),
+    _m("/round/seconds", "round", "f8", "from row to row, on rank 0; its parts follow"),
+    _m("/round/seconds_train", "round", "f8", "until the last upload was ready"),
+    _m("/round/seconds_comm", "round", "f8", "packing, transfers, unpacking"),
+    _m("/round/seconds_refine", "round", "f8", "aggregation and refinement"),
+    _m("/round/seconds_evaluate", "round", "f8", "until the last report was ready"),
+    _m("/round/seconds_log", "round", "f8", "logging of the row before"),
+    _m("/round/efficiency", "round", "f8", "workers' CPU seconds ÷ (min(workers, cores) × seconds)"),
+    _r("/client/accuracy", "round client", "f8", "by the method's own inference; NaN: not evaluated"),
+    _r("/client/accuracy_head", "round client", "f8", "by the network's head"),
+    _r("/client/accuracy_global", "round client", "f8", "by global prototypes; NaN: there are none"),
+    _r("/client/accuracy_local", "round client", "f8", "by local prototypes; NaN: there are none yet"),
+    _r("/client/loss", "round client", "f8", "mean training loss; NaN: did not train"),
+    _r("/client/diverged", "round client", "?", "its loss or prototypes stopped being finite; final"),
+    _m("/client/seconds", "round client", "f8", "training and prototypes; NaN: did not take part"),
+    _m("/client/rank", "round client", "i4", "where it was trained; -1: did not take part"),
+    _r("/clients/architecture", "client", STRING, "name of the network"),
+    _r("/clients/parameters", "client", "i8", "of the network with its head"),
+    _r("/clients/flops", "client", "i8", "of a forward pass over one sample"),
+    _r("/clients/train_samples", "client", "i8", ""),
+    _r("/clients/test_samples", "client", "i8", ""),
+    _r("/clients/class_counts", "client class", "i8", "training samples by class"),
+    _r("/prototypes/global", "saved class feature", "f4", "global prototypes after a saved round"),
+    _r("/prototypes/saved_round", "saved", "i8", "the rounds, from 0, of /prototypes/global"),
+    _r("/prototypes/present", "round class", "?", "the class has a global prototype"),
+    _r("/prototypes/stale", "round class", "?", "nobody uploaded the class: its prototype is an older one"),
+    _r("/prototypes/margin", "round class", "f8", "distance to the nearest other class; NaN: none"),
+)
+
+BY_PATH = {entry.path: entry for entry in ENTRIES}

@@ -1,0 +1,125 @@
+"""Writes the log: at every instant the file on disk is a complete, closed HDF5 file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hpcfl.errors import BadInput
+from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
+
+SHARE = 0.02
+"""The most of a run's time that writing may take: after a write of s seconds the next waits s / SHARE."""
+
+
+class Log:
+    """The rows so far, in memory, and their image on disk.
+
+    A write makes the whole file aside and renames it into place, so a reader or a kill never meets half a
+    file. Rows that wait for the next write are at most as old as the last write took, divided by SHARE, plus
+    one round; `close` writes what is left.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        attributes: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        fixed: Mapping[str, np.ndarray],
+    ):
+        """Puts an empty log in place; refuses if a file is there. `sizes`: the length of each dimension."""
+        self.path = path
+        self.sizes = sizes
+        self.attributes: dict[str, Any] = {
+            "schema": VERSION,
+            "start": _now(),
+            "end": "",
+            "status": "running",
+            **attributes,
+        }
+        self.fixed = dict(fixed)
+        self.rows: dict[str, list[Any]] = {e.path: [] for e in ENTRIES if e.dims[0] in ("round", "saved")}
+        self.rounds_done = 0
+        self.next_write = 0.0
+        self._write(first=True)
+
+    def append(self, row: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+        """Adds a round's row, and what this round saves beside it."""
+        for path, values in self.rows.items():
+            entry = BY_PATH[path]
+            if entry.dims[0] == "round":
+                values.append(np.asarray(row[path], dtype=entry.dtype))
+            elif path in saved:
+                values.append(np.asarray(saved[path], dtype=entry.dtype))
+        self.rounds_done += 1
+        if time.monotonic() >= self.next_write:
+            self._write()
+
+    def close(self, status: str) -> None:
+        """Writes all rows and how the run ended."""
+        self.attributes |= {"status": status, "end": _now()}
+        self._write()
+
+    def _write(self, first: bool = False) -> None:
+        start = time.monotonic()
+        # the first write's name is this process's own: until it is linked, nobody owns the log's name
+        aside = self.path.with_name(self.path.name + (f".{os.getpid()}.part" if first else ".part"))
+        try:
+            with open(aside, "wb") as file:
+                file.write(self._image())
+                file.flush()
+                os.fsync(file.fileno())
+            if first:
+                _claim(aside, self.path)
+            else:
+                os.replace(aside, self.path)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            if first:
+                raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+            raise
+        now = time.monotonic()
+        self.next_write = now + (now - start) / SHARE
+
+    def _image(self) -> bytes:
+        """Returns the whole file as bytes; HDF5 itself never touches the disk."""
+        with h5py.File("log.h5", "w", driver="core", backing_store=False) as file:
+            file.attrs.update(self.attributes)
+            for entry in ENTRIES:
+                dataset = file.create_dataset(entry.path, data=self._values(entry))
+                dataset.attrs.update(kind=entry.kind, dims=" ".join(entry.dims), about=entry.about)
+            file.attrs["rounds_done"] = self.rounds_done
+            file.flush()
+            return file.id.get_file_image()
+
+    def _values(self, entry: Entry) -> np.ndarray:
+        if entry.path in self.fixed:
+            values = self.fixed[entry.path]
+            return values.astype(h5py.string_dtype() if entry.dtype == STRING else entry.dtype)
+        rows = self.rows[entry.path]
+        return np.array(rows, dtype=entry.dtype).reshape(len(rows), *(self.sizes[d] for d in entry.dims[1:]))
+
+
+def _claim(aside: Path, path: Path) -> None:
+    """Gives the file its name only if nobody has it; a hard link decides that in one step."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with open(path, "xb"):
+            pass
+        os.replace(aside, path)
+        return
+    aside.unlink()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

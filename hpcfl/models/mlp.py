@@ -1,0 +1,52 @@
+"""Small multilayer perceptrons for points in the plane: different depths and widths, linear features."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hpcfl.models.registry import GROUPS, Group, register
+
+if TYPE_CHECKING:
+    from torch import nn
+
+QUICK_START = "quick start"
+
+
+def _mlp(shape: tuple[int, ...], *widths: int) -> nn.Module:
+    """Returns Linear layers with ReLU between them; the features stay linear."""
+    from torch import nn
+
+    layers: list[nn.Module] = [nn.Flatten()]
+    before = math.prod(shape)
+    for width in widths:
+        layers += [nn.Linear(before, width), nn.ReLU()]
+        before = width
+    return nn.Sequential(*layers[:-1])
+
+
+@register(QUICK_START)
+def mlp_64(shape: tuple[int, ...], features: int) -> nn.Module:
+    """One hidden layer of 64."""
+    return _mlp(shape, 64, features)
+
+
+@register(QUICK_START)
+def mlp_256(shape: tuple[int, ...], features: int) -> nn.Module:
+    """One hidden layer of 256."""
+    return _mlp(shape, 256, features)
+
+
+@register(QUICK_START)
+def mlp_32x3(shape: tuple[int, ...], features: int) -> nn.Module:
+    """Three hidden layers of 32."""
+    return _mlp(shape, 32, 32, 32, features)
+
+
+@register("ProtoNorm, Sect. 3.2 (there with d = 2)")
+def mlp_taper(shape: tuple[int, ...], features: int) -> nn.Module:
+    """Hidden layers of 16, 8 and 4: with its head the five-layer network of the spiral."""
+    return _mlp(shape, 16, 8, 4, features)
+
+
+GROUPS["mlp4"] = Group(("mlp_64", "mlp_256", "mlp_32x3", "mlp_taper"), QUICK_START)

@@ -1,0 +1,82 @@
+"""The round loop. Every rank calls `run`; it reads like the papers' algorithm boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from hpcfl import seeds
+from hpcfl.comm.link import Link, Word
+from hpcfl.comm.report import pack
+from hpcfl.comm.wire import Wire
+from hpcfl.federation import Federation
+from hpcfl.methods.method import Method
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.schedule import Pinned
+from hpcfl.server import Server
+from hpcfl.stopwatch import Stopwatch
+from hpcfl.worker import Worker
+
+
+def run(
+    fed: Federation,
+    method: Method,
+    link: Link,
+    wire: Wire,
+    placement: Pinned,
+    worker: Worker,
+    server: Server | None,
+    asked_to_stop: Callable[[], bool],
+) -> Word:
+    """Algorithm 2 of ProtoNorm with the refinement left open; returns the word that ended the run.
+
+    Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run.
+    """
+    watch = Stopwatch(link.traffic)
+    settings = fed.config.federation
+    shared, word, t = Prototypes.none(*fed.dims), Word.GO, 0
+    while True:
+        with watch.part("comm"):
+            word, shared = _broadcast(link, wire, word, shared)
+        target = method.target(shared).to(worker.device)
+        if t > 0:
+            with watch.part("evaluate"):
+                report = worker.report(target, fed.config.evaluates(t - 1))
+                _, reports = link.gather(Word.GO, pack(*report))
+            if server:
+                server.close_row(t - 1, reports, link, watch)
+        if Word.STOP in word:
+            return word
+        participants = seeds.participants(fed.config.seed, t, settings.clients, settings.per_round)
+        if server:
+            server.open_row(participants, shared)
+        with watch.part("train"):
+            parcels = [worker.update(t, i, target) for i in placement.take(link.rank, participants)]
+            asked = Word.SIGNAL if asked_to_stop() else Word.GO
+            word, uploads = link.gather(asked, wire.pack_up(parcels))
+        with watch.part("evaluate"):  # while rank 0 refines
+            if fed.config.evaluates(t):
+                worker.look_at_test_data()
+        if server:
+            with watch.part("comm"):
+                arrived = wire.unpack_up(uploads)
+            with watch.part("refine"):
+                shared = server.refine(t, shared, arrived)
+            word = server.verdict(t, word)
+        t += 1
+
+
+def _broadcast(link: Link, wire: Wire, word: Word, shared: Prototypes) -> tuple[Word, Prototypes]:
+    """Returns rank 0's word and global prototypes on every rank."""
+    present_K = shared.present_K.numpy()
+    body = wire.pack_down(present_K, shared.value_KD.numpy()[present_K]) if link.is_server else _NOTHING
+    word, body = link.broadcast(word, body)
+    present_K, value_RD = wire.unpack_down(body)
+    value_KD = torch.zeros(wire.classes, wire.features)
+    value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD)
+    return word, Prototypes(value_KD, torch.from_numpy(present_K))
+
+
+_NOTHING = np.empty(0, dtype=np.uint8)

@@ -1,0 +1,116 @@
+"""What rank 0 shows: a live bar on a terminal, one plain line per round otherwise."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def kilobytes(number: float) -> str:
+    """Returns a number of bytes as people read it."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.2f}%"
+
+
+def facts_of(row: Mapping[str, Any]) -> str:
+    """Returns a row in words: accuracy, seconds, participants, bytes."""
+    parts = [
+        f"accuracy {percent(float(row['/round/accuracy']))}",
+        f"{row['/round/seconds']:.2f} s",
+        f"{int(row['/round/participants'].sum())} clients",
+        f"up {kilobytes(row['/round/bytes_up'])}",
+        f"down {kilobytes(row['/round/bytes_down'])}",
+    ]
+    if diverged := int(row["/client/diverged"].sum()):
+        parts.append(f"{diverged} diverged")
+    return "  ".join(parts)
+
+
+class Screen:
+    """One plain line per round."""
+
+    def __init__(self, rounds: int):
+        self.rounds = rounds
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def row(self, t: int, row: Mapping[str, Any]) -> None:
+        self.note(f"round {t + 1}/{self.rounds}  {facts_of(row)}")
+
+
+class Live(Screen):
+    """A bar that is drawn again after each round; never in between, so that an error stays the last word."""
+
+    def __init__(self, rounds: int, console: Console):
+        super().__init__(rounds)
+        columns = [TextColumn("round"), MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}")]
+        self.progress = Progress(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
+        self.task = self.progress.add_task("starting", total=rounds)
+
+    def __enter__(self) -> Screen:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(text, highlight=False, markup=False)
+
+    def row(self, t: int, row: Mapping[str, Any]) -> None:
+        self.progress.update(self.task, completed=t + 1, description=facts_of(row), refresh=True)
+
+
+def screen(rounds: int, launched: bool) -> Screen:
+    """Returns the screen that fits where the output goes."""
+    terminal = _launcher_terminal() if launched else (sys.stdout.fileno() if sys.stdout.isatty() else None)
+    if terminal is None or os.environ.get("TERM", "dumb") == "dumb":
+        return Screen(rounds)
+    return Live(rounds, Console(force_terminal=True, width=os.get_terminal_size(terminal).columns))
+
+
+def _launcher_terminal() -> int | None:
+    """Returns the terminal that mpirun writes to, if this node can see it.
+
+    A rank's own output is a pipe, or with Open MPI a pseudo-terminal even if mpirun writes to a file: only
+    the launcher's standard output tells.
+    """
+    process = Path("/proc/self")
+    try:
+        while (parent := int(_status(process)["PPid"])) > 1:
+            process = Path(f"/proc/{parent}")
+            if any(name in _status(process)["Name"] for name in ("mpirun", "mpiexec", "prterun", "srun")):
+                terminal = os.open(process / "fd" / "1", os.O_WRONLY | os.O_NOCTTY)
+                if os.isatty(terminal):
+                    return terminal
+                os.close(terminal)
+                return None
+    except (OSError, KeyError, ValueError):
+        pass
+    return None
+
+
+def _status(process: Path) -> dict[str, str]:
+    lines = (process / "status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}

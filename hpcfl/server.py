@@ -1,0 +1,161 @@
+"""What rank 0 alone does: from parcels to the next global prototypes, from reports to a row of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpcfl.comm.link import Link, Word
+from hpcfl.comm.report import unpack
+from hpcfl.comm.wire import Parcel, Wire
+from hpcfl.federation import Federation
+from hpcfl.log.writer import Log
+from hpcfl.methods.aggregate import Upload
+from hpcfl.methods.method import Method
+from hpcfl.methods.prototypes import Prototypes, margin_K
+from hpcfl.stopwatch import Stopwatch
+
+Row = dict[str, Any]
+
+
+class Server:
+    """Keeps the round's row while it fills: selection and bytes first, accuracies last."""
+
+    def __init__(
+        self,
+        fed: Federation,
+        method: Method,
+        wire: Wire,
+        log: Log,
+        cores: int,
+        device: torch.device,
+        show: Callable[[int, Mapping[str, Any]], None],
+    ):
+        self.fed, self.method, self.wire, self.log, self.cores = fed, method, wire, log, cores
+        self.device = device
+        self.show = show
+        self.row: Row = {}
+        self.saved: Row = {}
+        self.diverged_M = np.zeros(len(fed.clients), dtype=bool)
+        self.status = "running"
+
+    def open_row(self, participants: np.ndarray, shared: Prototypes) -> None:
+        """Starts round t's row with who was selected and what they download."""
+        selected_M = np.zeros(len(self.fed.clients), dtype=bool)
+        selected_M[participants] = True
+        rows = int(shared.present_K.sum())
+        self.row = {
+            "/round/participants": selected_M,
+            "/round/bytes_down": len(participants) * self.wire.bytes_of_rows(rows),
+            "/round/bytes_side": len(participants) * self.wire.bytes_of_bits if rows else 0,
+        }
+
+    def refine(self, t: int, shared: Prototypes, parcels: list[Parcel]) -> Prototypes:
+        """Returns the next global prototypes; a diverged client's rows never enter them."""
+        senders = [parcel for parcel in parcels if parcel.present_K.any()]
+        for parcel in parcels:
+            self.diverged_M[parcel.client] |= parcel.diverged
+        new = self.method.serve(shared.to(self.device), [self._upload(parcel) for parcel in senders])
+        new = new.to(torch.device("cpu"))
+        fresh_K = np.any([parcel.present_K for parcel in senders], axis=0) if senders else False
+        self.row |= {
+            "/round/uploads": len(senders),
+            "/round/bytes_up": sum(self.wire.bytes_of_rows(len(parcel.value_RD)) for parcel in senders),
+            "/client/diverged": self.diverged_M.copy(),
+            "/prototypes/present": new.present_K.numpy(),
+            "/prototypes/stale": new.present_K.numpy() & ~np.asarray(fresh_K),
+            "/prototypes/margin": margin_K(new).numpy(),
+        }
+        self.row["/round/bytes_side"] += sum(self.wire.bytes_aside(parcel) for parcel in senders)
+        if self.fed.config.saves_prototypes(t):
+            self.saved = {"/prototypes/global": new.value_KD.numpy(), "/prototypes/saved_round": t}
+        return new
+
+    def verdict(self, t: int, word: Word) -> Word:
+        """Returns the word of the next broadcast: go on, or stop."""
+        if self.diverged_M.all():
+            self.status = "diverged"
+            return Word.STOP | Word.FAILED
+        if t + 1 == self.fed.config.federation.rounds:
+            self.status = "finished"
+            return Word.STOP
+        if Word.SIGNAL in word:
+            self.status = "stopped"
+            return Word.STOP | Word.FAILED
+        return Word.GO
+
+    def close_row(self, t: int, bodies: list[np.ndarray], link: Link, watch: Stopwatch) -> None:
+        """Completes round t's row with the ranks' reports and hands it to log and screen."""
+        busy = 0.0
+        clients = len(self.fed.clients)
+        loss_M, seconds_M = np.full(clients, np.nan), np.full(clients, np.nan)
+        rank_M = np.full(clients, -1)
+        right_M = {name: np.full(clients, np.nan) for name in ("head", "global", "local")}
+        evaluated = False
+        for rank, body in enumerate(bodies):
+            spent, records = unpack(body)
+            busy += spent
+            trained = records[records["trained"]]
+            loss_M[trained["client"]] = trained["loss"]
+            seconds_M[trained["client"]] = trained["seconds"]
+            rank_M[trained["client"]] = rank
+            looked = records[records["evaluated"]]
+            evaluated |= len(looked) > 0
+            for name, right in right_M.items():
+                known = looked[looked[name] >= 0]
+                right[known["client"]] = known[name]
+        self.row |= self._accuracies(right_M, evaluated) | {
+            "/round/loss": self._mean_loss(loss_M),
+            "/client/loss": loss_M,
+            "/client/seconds": seconds_M,
+            "/client/rank": rank_M,
+        }
+        total, parts = watch.lap()
+        self.row |= {f"/round/seconds_{name}": seconds for name, seconds in parts.items()} | {
+            "/round/seconds": total,
+            "/round/efficiency": busy / (min(len(link.workers), self.cores) * total),
+            "/round/bytes_mpi": link.traffic.take_bytes(),
+        }
+        with watch.part("log"):
+            self.log.append(self.row, self.saved)
+            self.show(t, self.row)
+        self.row, self.saved = {}, {}
+
+    def summary(self) -> str:
+        """Returns how the run went, in a line."""
+        accuracy = np.array(self.log.rows["/round/accuracy"])
+        seconds = float(np.sum(self.log.rows["/round/seconds"]))
+        best = int(np.nanargmax(accuracy))
+        return (
+            f"{len(accuracy)} rounds in {seconds:.1f} s; accuracy {accuracy[-1]:.2%}, "
+            f"best {accuracy[best]:.2%} in round {best + 1}"
+        )
+
+    def _accuracies(self, right_M: dict[str, np.ndarray], evaluated: bool) -> Row:
+        tests_M = np.array([len(client.test) for client in self.fed.clients])
+        own_M = right_M[self.fed.recipe.infer]
+        accuracy_M = np.nan_to_num(own_M) / tests_M if evaluated else own_M
+        return {
+            "/round/accuracy": np.nansum(own_M) / tests_M.sum() if evaluated else np.nan,
+            "/round/accuracy_mean": accuracy_M.mean(),
+            "/client/accuracy": accuracy_M,
+        } | {f"/client/accuracy_{name}": right / tests_M for name, right in right_M.items()}
+
+    def _mean_loss(self, loss_M: np.ndarray) -> float:
+        trained_M = np.isfinite(loss_M)
+        samples_M = self.fed.class_counts_MK.sum(1)
+        weight = samples_M[trained_M].sum()
+        return float((loss_M * samples_M)[trained_M].sum() / weight) if weight else float("nan")
+
+    def _upload(self, parcel: Parcel) -> Upload:
+        classes, features = self.fed.dims
+        present_K = torch.from_numpy(parcel.present_K)
+        value_KD = torch.zeros(classes, features)
+        value_KD[present_K] = torch.from_numpy(parcel.value_RD)
+        count_K = torch.zeros(classes, dtype=torch.int64)
+        if parcel.count_R.size:
+            count_K[present_K] = torch.from_numpy(parcel.count_R).long()
+        return Upload(Prototypes(value_KD, present_K).to(self.device), count_K.to(self.device))

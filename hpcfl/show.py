@@ -1,0 +1,128 @@
+"""Runs at a glance, and the catalogue, as tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hpcfl.config import Config
+from hpcfl.data.dataset import SOURCES
+from hpcfl.log.reader import Run, read
+from hpcfl.methods.catalogue import CATALOGUE, recipe
+from hpcfl.models.registry import ARCHITECTURES, GROUPS
+from hpcfl.screen import kilobytes, percent
+from hpcfl.stopwatch import PARTS
+
+INFERENCES = ("head", "global", "local")
+
+
+def _console() -> Console:
+    """Returns a console that is wide enough for tables where the output is no terminal."""
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", 120))
+    return Console(highlight=False, width=width)
+
+
+def print_runs(paths: Sequence[str]) -> None:
+    """Prints one run in full, or several as rows of one table."""
+    runs = [read(path) for path in paths]
+    if len(runs) == 1:
+        _print_one(runs[0])
+    else:
+        _print_many(runs)
+
+
+def _last_evaluated(run: Run) -> int | None:
+    evaluated = np.flatnonzero(~np.isnan(run["/round/accuracy"]))
+    return int(evaluated[-1]) if len(evaluated) else None
+
+
+def _over_all(run: Run, inference: str, t: int) -> float:
+    """Returns right answers ÷ samples over all clients; NaN where no client has such prototypes."""
+    accuracy_M, tests_M = run[f"/client/accuracy_{inference}"][t], run["/clients/test_samples"]
+    known = ~np.isnan(accuracy_M)
+    return float((accuracy_M * tests_M)[known].sum() / tests_M.sum()) if known.any() else float("nan")
+
+
+def _method(config: Config) -> str:
+    chosen = recipe(config.method, config.data.name)
+    slots = [
+        f"aggregate {chosen.aggregate}",
+        f"refine {chosen.refine}",
+        f"{chosen.distance} × {chosen.weight:g}",
+    ]
+    return f"{config.method.name}: " + ", ".join(
+        [*(slots if chosen.exchange else []), f"infer {chosen.infer}"]
+    )
+
+
+def _print_one(run: Run) -> None:
+    config, said = run.config, run.attributes
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    add = table.add_row
+    add("run", f"{run.path}: {run.status}, {run.rounds_done} of {config.federation.rounds} rounds")
+    add("when", f"{said['start']} to {said['end'] or '…'} on {said['host']}")
+    add("ranks", f"{said['ranks']} ({said['mpi']}), {said['device']}")
+    add("method", _method(config))
+    add("data", f"{config.data.name}, {config.partition.name}, seed {config.seed}")
+    nets = Counter(run["/clients/architecture"])
+    add("clients", f"{config.federation.clients}: " + ", ".join(f"{n} {name}" for name, n in nets.items()))
+    add("per round", f"{config.federation.per_round} clients")
+    t = _last_evaluated(run)
+    if t is not None:
+        accuracy, mean = run["/round/accuracy"], run["/round/accuracy_mean"]
+        best = int(np.nanargmax(accuracy))
+        add("accuracy", f"{percent(accuracy[t])} (mean over clients {percent(mean[t])})")
+        add("best", f"{percent(accuracy[best])} in round {best + 1}")
+        add("by", ", ".join(f"{name} {percent(_over_all(run, name, t))}" for name in INFERENCES))
+    if run.rounds_done:
+        sent = {name: kilobytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
+        add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
+        parts = ", ".join(f"{part} {run[f'/round/seconds_{part}'].mean():.3f}" for part in PARTS)
+        add("", f"{run['/round/seconds'].mean():.3f} s: {parts}")
+        add("", f"efficiency {run['/round/efficiency'].mean():.2f}")
+        diverged = np.flatnonzero(run["/client/diverged"][-1])
+        add("diverged", ", ".join(map(str, diverged)) if len(diverged) else "none")
+    _console().print(table)
+
+
+def _print_many(runs: Sequence[Run]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("run")
+    table.add_column("method")
+    for heading in ("rounds", "accuracy", "best", *INFERENCES, "up/round", "down/round", "s/round"):
+        table.add_column(heading, justify="right")
+    for run in runs:
+        cells = ["–"] * 8
+        t = _last_evaluated(run)
+        if t is not None:
+            accuracy = run["/round/accuracy"]
+            cells[:2] = percent(accuracy[t]), percent(float(np.nanmax(accuracy)))
+            cells[2:5] = (percent(_over_all(run, name, t)) for name in INFERENCES)
+        if run.rounds_done:
+            cells[5:7] = (kilobytes(run[f"/round/bytes_{way}"].mean()) for way in ("up", "down"))
+            cells[7] = f"{run['/round/seconds'].mean():.3f}"
+        table.add_row(run.path.name, run.config.method.name, str(run.rounds_done), *cells)
+    _console().print(table)
+
+
+def print_catalogue() -> None:
+    """Prints every name that a configuration may use, with its paper."""
+    console = _console()
+    sections = {
+        "method.name": [(name, entry.about, entry.paper) for name, entry in CATALOGUE.items()],
+        "models.group": [(name, ", ".join(group.members), group.paper) for name, group in GROUPS.items()],
+        "models.list": [(name, net.about, net.paper) for name, net in ARCHITECTURES.items()],
+        "data.name": [(name, source.about, source.paper) for name, source in SOURCES.items()],
+    }
+    for key, rows in sections.items():
+        table = Table(box=None, padding=(0, 2, 0, 0), title=key, title_justify="left", show_header=False)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
