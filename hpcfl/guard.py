@@ -49,12 +49,16 @@ def say(text: str, speaks: bool = True) -> None:
 
 
 class Signals:
-    """Once: the run ends after this round. Twice: at once."""
+    """Once: the run ends after this round. Twice: at once.
 
-    def __init__(self, speaks: bool):
+    Open MPI's mpirun kills its ranks 0.3 s after it forwards SIGINT or SIGTERM, and sends SIGTERM when a rank
+    fails: there these two keep their meaning, and only SIGUSR1 asks for a stop.
+    """
+
+    def __init__(self, speaks: bool, open_mpi: bool):
         self.asked = False
         self.speaks = speaks
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        for number in (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -45,7 +45,7 @@ def train(path: str | None, settings: Sequence[str], out: str | None, fresh: boo
             raise
         time.sleep(SETTLE)  # some launchers end all processes with the first: let the speaker be that one
         return BAD_INPUT
-    signals = Signals(speaks)
+    signals = Signals(speaks, open_mpi=found is not None and found.open_mpi is True)
     return guarded(link, lambda: _prepare(link, checked, out, fresh, signals))
 
 

@@ -64,6 +64,7 @@ class Live(Screen):
 
     def __init__(self, rounds: int, console: Console):
         super().__init__(rounds)
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
         columns = [TextColumn("round"), MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}")]
         self.progress = Progress(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
         self.task = self.progress.add_task("starting", total=rounds)
@@ -87,7 +88,7 @@ def screen(rounds: int, launched: bool) -> Screen:
     terminal = _launcher_terminal() if launched else (sys.stdout.fileno() if sys.stdout.isatty() else None)
     if terminal is None or os.environ.get("TERM", "dumb") == "dumb":
         return Screen(rounds)
-    return Live(rounds, Console(force_terminal=True, width=os.get_terminal_size(terminal).columns))
+    return Live(rounds, Console(force_terminal=True, width=os.get_terminal_size(terminal).columns or 80))
 
 
 def _launcher_terminal() -> int | None:

@@ -28,7 +28,7 @@ class MpiLink(Link):
     """COMM_WORLD, checked against what the launcher says it started."""
 
     def __init__(self, found: Launcher):
-        library = MPI.Get_library_version().splitlines()[0].strip("\0 ,")
+        library = " ".join(MPI.Get_library_version().split(",")[0].split("\n")[0].split())
         if found.open_mpi is not None and found.open_mpi != library.startswith("Open MPI"):
             raise Refused(
                 f"{found.name} started {found.size} processes, but this Python's MPI is {library}: each "

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcfl.comm.report import Report, pack, unpack
+from hpcfl.comm.wire import Parcel, Wire
+
+
+@st.composite
+def messages(draw):
+    """A wire and the parcels of up to three ranks, in any order of clients."""
+    wire = Wire(draw(st.integers(1, 20)), draw(st.integers(1, 6)), draw(st.booleans()))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    ranks = []
+    for clients in np.array_split(rng.permutation(draw(st.integers(0, 7))), 3):
+        parcels = []
+        for client in clients:
+            present_K = rng.random(wire.classes) < 0.5
+            rows = int(present_K.sum())
+            value_RD = rng.standard_normal((rows, wire.features)).astype(np.float32)
+            count_R = rng.integers(1, 99, rows) if wire.counts else np.empty(0, dtype=np.int64)
+            parcels.append(Parcel(int(client), bool(rng.integers(2)), present_K, value_RD, count_R))
+        ranks.append(parcels)
+    return wire, ranks
+
+
+@settings(deadline=None)
+@given(messages())
+def test_parcels_arrive_whole_and_in_client_order(message):
+    wire, ranks = message
+    bodies = [wire.pack_up(parcels) for parcels in ranks]
+    arrived = wire.unpack_up(bodies)
+    sent = sorted((parcel for parcels in ranks for parcel in parcels), key=lambda parcel: parcel.client)
+    for got, want in zip(arrived, sent, strict=True):
+        assert (got.client, got.diverged) == (want.client, want.diverged)
+        np.testing.assert_array_equal(got.present_K, want.present_K)
+        np.testing.assert_array_equal(got.value_RD, want.value_RD)
+        np.testing.assert_array_equal(got.count_R, want.count_R)
+
+
+@settings(deadline=None)
+@given(messages())
+def test_a_message_costs_its_rows_bits_counts_and_five_bytes_a_client(message):
+    """No sample count is on the wire where none is asked for: there is no room for it."""
+    wire, ranks = message
+    for parcels in ranks:
+        rows = sum(int(parcel.present_K.sum()) for parcel in parcels)
+        bits = (wire.classes + 7) // 8
+        want = rows * wire.features * 4 + len(parcels) * (5 + bits) + rows * 4 * wire.counts
+        assert wire.pack_up(parcels).nbytes == want
+        told = wire.bytes_of_rows(rows) + sum(wire.bytes_aside(parcel) + 5 for parcel in parcels)
+        assert told == want
+
+
+@pytest.mark.parametrize("present", [[], [0], [1, 4], range(5)])
+def test_down_carries_the_present_rows_only(present):
+    wire = Wire(5, 3, counts=False)
+    present_K = np.isin(np.arange(5), list(present))
+    value_RD = np.arange(len(list(present)) * 3, dtype=np.float32).reshape(-1, 3)
+    body = wire.pack_down(present_K, value_RD)
+    assert body.nbytes == (1 + len(list(present)) * 12 if len(list(present)) else 0)
+    got_K, got_RD = wire.unpack_down(body)
+    np.testing.assert_array_equal(got_K, present_K)
+    np.testing.assert_array_equal(got_RD, value_RD)
+
+
+def test_reports_round_trip():
+    busy, records = unpack(pack(1.5, [Report(3, trained=True, by_global=7, loss=0.25), Report(4)]))
+    assert busy == 1.5
+    assert records["client"].tolist() == [3, 4]
+    assert records["global"].tolist() == [7, -1]
+    assert records["trained"].tolist() == [True, False]
+    assert records["loss"][0] == 0.25
+    assert np.isnan(records["loss"][1])
+    assert len(unpack(pack(0.0, []))[1]) == 0

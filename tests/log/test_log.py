@@ -1,0 +1,176 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from hpcfl.config import Config
+from hpcfl.configfile import dump
+from hpcfl.errors import BadInput
+from hpcfl.log.reader import read
+from hpcfl.log.schema import ENTRIES, STRING
+from hpcfl.log.writer import Log
+
+SIZES = {"client": 3, "class": 4, "feature": 2}
+
+
+def new_log(path) -> Log:
+    fixed = {}
+    for entry in ENTRIES:
+        if entry.dims[0] == "client":
+            shape = tuple(SIZES[dim] for dim in entry.dims)
+            fixed[entry.path] = np.full(shape, "net" if entry.dtype == STRING else 1, dtype=object)
+    return Log(path, {"config": dump(Config()), "seed": 0}, SIZES, fixed)
+
+
+def row(t: int) -> dict[str, np.ndarray]:
+    return {
+        entry.path: np.full(tuple(SIZES[dim] for dim in entry.dims[1:]), t).astype(entry.dtype)
+        for entry in ENTRIES
+        if entry.dims[0] == "round"
+    }
+
+
+SAVED = {"/prototypes/global": np.zeros((4, 2)), "/prototypes/saved_round": 1}
+
+
+def test_rows_come_back_as_they_went_in(tmp_path):
+    log = new_log(tmp_path / "run.h5")
+    empty = read(tmp_path / "run.h5")
+    assert empty.rounds_done == 0
+    assert empty["/client/loss"].shape == (0, 3)
+    for t in range(3):
+        log.append(row(t), SAVED if t == 1 else {})
+    log.close("finished")
+    run = read(tmp_path / "run.h5")
+    assert (run.status, run.rounds_done) == ("finished", 3)
+    for entry in ENTRIES:
+        got = run[entry.path]
+        assert len(got) == {"round": 3, "saved": 1, "client": 3}[entry.dims[0]]
+        if entry.dims[0] == "round":
+            np.testing.assert_array_equal(got, np.stack([row(t)[entry.path] for t in range(3)]))
+    assert run["/clients/architecture"].tolist() == ["net"] * 3
+    assert [p.name for p in tmp_path.iterdir()] == ["run.h5"]
+
+
+def test_every_dataset_says_its_kind_and_dimensions(tmp_path):
+    new_log(tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5") as file:
+        for entry in ENTRIES:
+            assert file[entry.path].attrs["kind"] == entry.kind
+            assert file[entry.path].attrs["dims"] == " ".join(entry.dims)
+
+
+def test_another_run_is_never_overwritten(tmp_path):
+    (tmp_path / "run.h5").write_text("mine")
+    with pytest.raises(BadInput, match=r"cannot write .*run.h5: File exists"):
+        new_log(tmp_path / "run.h5")
+    assert (tmp_path / "run.h5").read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["run.h5"]
+
+
+def test_writing_is_throttled_to_its_share_of_the_time(tmp_path):
+    """After a write that took s seconds none follows for 50 s; close writes what waited."""
+    log = new_log(tmp_path / "run.h5")
+    log.next_write = time.monotonic() + 100
+    log.append(row(0), {})
+    assert read(tmp_path / "run.h5").rounds_done == 0
+    log.next_write = 0
+    before = time.monotonic()
+    log.append(row(1), {})
+    after = time.monotonic()
+    assert read(tmp_path / "run.h5").rounds_done == 2
+    assert before < log.next_write <= after + 50 * (after - before)
+    log.append(row(2), {})
+    log.close("stopped")
+    assert read(tmp_path / "run.h5").rounds_done == 3
+
+
+def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
+    log = new_log(tmp_path / "run.h5")
+    log.next_write = 0
+    log.append(row(0), {})
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    log.next_write = 0
+    with pytest.raises(OSError, match="No space"):
+        log.append(row(1), {})
+    assert read(tmp_path / "run.h5").rounds_done == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["run.h5"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.log.test_log import new_log, row
+log = new_log(Path(sys.argv[1]))
+print("ready", flush=True)
+for t in range(10**6):
+    log.next_write = 0
+    log.append(row(t), {})
+    if t > 200: log.rows = {path: [] for path in log.rows}; log.rounds_done = 0
+"""
+
+
+def test_the_file_is_whole_after_a_kill_at_any_instant(tmp_path):
+    for n in range(6):
+        path = tmp_path / f"{n}.h5"
+        command = [sys.executable, "-c", WRITER, str(path)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."}
+        ) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            for _ in range(20):
+                read(path)  # a reader never meets half a file either
+            time.sleep(0.011 * n)
+            writer.send_signal(signal.SIGKILL)
+        run = read(path)
+        assert run["/client/loss"].shape == (run.rounds_done, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file"),
+        (b"", "not an HDF5 file"),
+        (b"hello", "not an HDF5 file"),
+        ("truncated", "not an HDF5 file, or a damaged one"),
+        ("foreign", "not a log of hpcfl"),
+        ("future", "has schema 99"),
+        ("incomplete", "not a whole log"),
+        ("bad config", "not a whole log"),
+    ],
+)
+def test_what_is_no_log_is_bad_input(tmp_path, content, message):
+    path = tmp_path / "run.h5"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "foreign":
+        h5py.File(path, "w").close()
+    elif content is not None:
+        new_log(path)
+        if content == "truncated":
+            path.write_bytes(path.read_bytes()[:5000])
+        else:
+            with h5py.File(path, "a") as file:
+                if content == "future":
+                    file.attrs["schema"] = 99
+                elif content == "incomplete":
+                    del file["/round/loss"]
+                else:
+                    file.attrs["config"] = "seed = 'x'"
+    with pytest.raises(BadInput, match=message):
+        read(path)
+
+
+def test_a_directory_is_no_log(tmp_path):
+    with pytest.raises(BadInput, match="Is a directory"):
+        read(tmp_path)

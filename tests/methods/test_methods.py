@@ -1,0 +1,158 @@
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from hpcfl import config
+from hpcfl.config import Method as Settings
+from hpcfl.errors import BadInput
+from hpcfl.methods.aggregate import AGGREGATES, Upload, mean, weighted, weighted_literal
+from hpcfl.methods.catalogue import CATALOGUE, recipe
+from hpcfl.methods.guide import DISTANCES, Euclid
+from hpcfl.methods.infer import nearest_N
+from hpcfl.methods.method import REFINES, compose
+from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
+
+K, D = 5, 3
+
+
+def uploads_of(clients: int, seed: int = 0) -> list[Upload]:
+    """Clients with random classes, of which class K − 1 is nobody's."""
+    generator = torch.Generator().manual_seed(seed)
+    uploads = []
+    for _ in range(clients):
+        count_K = torch.randint(0, 4, (K,), generator=generator)
+        count_K[-1] = 0
+        value_KD = torch.randn(K, D, generator=generator) * (count_K > 0)[:, None]
+        uploads.append(Upload(Prototypes(value_KD, count_K > 0), count_K))
+    return uploads
+
+
+def test_class_means_are_eq_2():
+    z_BD, y_B = torch.randn(20, D), torch.randint(0, K - 1, (20,))
+    means = ClassMeans(K, D)
+    means.add(z_BD[:7], y_B[:7])
+    means.add(z_BD[7:], y_B[7:])
+    got = means.prototypes()
+    for k in range(K):
+        mine = [z for z, y in zip(z_BD, y_B, strict=True) if y == k]
+        assert bool(got.present_K[k]) == bool(mine)
+        if mine:
+            torch.testing.assert_close(got.value_KD[k], sum(mine) / len(mine))
+
+
+def test_mean_is_eq_7_and_weighted_and_literal_are_eq_3_without_and_with_its_factor():
+    uploads = uploads_of(6)
+    plain, by_count, literal = mean(uploads), weighted(uploads), weighted_literal(uploads)
+    assert not plain.present_K[-1]
+    for j in range(K - 1):
+        owners = [u for u in uploads if u.count_K[j] > 0]
+        rows = [u.prototypes.value_KD[j] for u in owners]
+        torch.testing.assert_close(plain.value_KD[j], sum(rows) / len(rows))
+        n = sum(int(u.count_K[j]) for u in owners)
+        want = sum(int(u.count_K[j]) / n * row for u, row in zip(owners, rows, strict=True))
+        torch.testing.assert_close(by_count.value_KD[j], want)
+        torch.testing.assert_close(literal.value_KD[j], want / len(owners))
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_absent_classes_stay_absent_and_zero(name):
+    got = AGGREGATES[name](uploads_of(3))
+    assert not got.present_K[-1]
+    assert not got.value_KD[-1].any()
+    assert got.finite
+
+
+def loops(distance: str, z_BD: Tensor, y_B: Tensor, target: Prototypes, weight: float) -> float:
+    """Eq. (5) sample by sample; a label without a prototype adds nothing but counts."""
+    total = 0.0
+    for z_D, y in zip(z_BD.tolist(), y_B.tolist(), strict=True):
+        if target.present_K[y]:
+            squares = [(a - b) ** 2 for a, b in zip(z_D, target.value_KD[y].tolist(), strict=True)]
+            total += {"mse": sum(squares) / D, "sq": sum(squares), "euclid": sum(squares) ** 0.5}[distance]
+    return weight * total / len(y_B)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_guide_against_explicit_loops(distance):
+    target = mean(uploads_of(4))
+    z_BD, y_B = torch.randn(9, D), torch.tensor([0, 1, 2, 3, 4, 4, 0, 1, 2])
+    got = Euclid(2.5, distance)(z_BD, y_B, target)
+    assert got.item() == pytest.approx(loops(distance, z_BD, y_B, target, 2.5), rel=1e-5)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_guide_has_a_finite_gradient_on_the_prototype_itself(distance):
+    target = mean(uploads_of(4))
+    z_BD = target.value_KD[:2].clone().requires_grad_()
+    Euclid(1.0, distance)(z_BD, torch.tensor([0, 1]), target).backward()
+    assert z_BD.grad is not None
+    assert not z_BD.grad.any()
+
+
+def test_nearest_skips_absent_classes():
+    prototypes = Prototypes(torch.tensor([[0.0, 0], [5, 0], [0.1, 0]]), torch.tensor([True, True, False]))
+    assert nearest_N(torch.tensor([[0.2, 0], [4.0, 0]]), prototypes).tolist() == [0, 1]
+
+
+def test_margin_by_hand():
+    """Points 0, 3 and 7 on a line: nearest others are 3, 3 and 4 away; an absent class has no margin."""
+    value_KD = torch.tensor([[0.0, 0], [3, 0], [7, 0], [1, 0]])
+    margins = margin_K(Prototypes(value_KD, torch.tensor([True, True, True, False])))
+    assert margins[:3].tolist() == [3, 3, 4]
+    assert margins[3].isnan()
+    alone = margin_K(Prototypes(value_KD, torch.tensor([True, False, False, False])))
+    assert alone.isnan().all()
+
+
+def test_a_class_that_nobody_uploads_keeps_its_last_prototype_unless_forgotten():
+    last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
+    fedproto = CATALOGUE["fedproto"]
+    kept = compose(fedproto, Settings()).serve(last, uploads_of(3))
+    assert kept.present_K.all()
+    assert kept.value_KD[-1].eq(1).all()
+    assert not compose(fedproto, Settings(forget=True)).serve(last, uploads_of(3)).present_K[-1]
+
+
+def test_without_uploads_prototypes_stay():
+    last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
+    assert compose(CATALOGUE["fedproto"], Settings(forget=True)).serve(last, []) is last
+
+
+def test_scale_moves_the_target():
+    shared = mean(uploads_of(3))
+    method = compose(recipe(Settings(scale=10.0), "any"), Settings(scale=10.0))
+    assert torch.equal(method.target(shared).value_KD, 10 * shared.value_KD)
+
+
+def test_every_name_that_a_configuration_may_use_has_its_part():
+    assert set(get_args(config.Aggregate)) == set(AGGREGATES)
+    assert set(get_args(config.Distance)) == set(DISTANCES)
+    assert {entry.refine for entry in CATALOGUE.values()} <= set(REFINES)
+
+
+def test_a_slot_of_the_configuration_replaces_the_catalogues():
+    assert recipe(Settings(), "any").weight == 10
+    assert recipe(Settings(weight=3.0, aggregate="weighted-literal"), "any").weight == 3
+    assert recipe(Settings(), "spiral").aggregate == "weighted"
+    assert recipe(Settings(aggregate="mean"), "spiral").aggregate == "mean"
+
+
+def test_a_weight_is_never_carried_to_another_distance():
+    assert recipe(Settings(distance="euclid"), "any").weight == 0.1
+    assert recipe(Settings(distance="euclid", weight=2.0), "any").weight == 2
+    with pytest.raises(BadInput, match=r"method.distance = 'sq': needs its own method.weight"):
+        recipe(Settings(distance="sq"), "any")
+
+
+def test_sample_counts_travel_only_where_the_aggregation_weights_by_them():
+    assert not recipe(Settings(), "any").sends_counts
+    assert recipe(Settings(aggregate="weighted"), "any").sends_counts
+    assert not recipe(Settings(name="local"), "any").sends_counts
+
+
+@pytest.mark.parametrize("slot", [{"weight": 1.0}, {"aggregate": "mean"}, {"infer": "global"}])
+def test_local_has_no_slots_of_exchange(slot):
+    with pytest.raises(BadInput, match=r"'local' (exchanges nothing|has no global)"):
+        recipe(Settings(name="local", **slot), "any")

@@ -1,0 +1,39 @@
+"""Runs that must give the same bits on any number of ranks, and how results are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hpcfl.log.reader import read
+from hpcfl.log.schema import ENTRIES
+
+SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=2"]
+
+CASES = {
+    "full": SMALL,
+    "partial": [
+        *SMALL,
+        "federation.participation=0.3",
+        "method.aggregate=mean",
+        "log.evaluate_every=3",
+        "train.epochs=2",
+        "train.momentum=0.5",
+    ],
+    "few": [*SMALL, "federation.participation=2", "method.prototypes=running", "method.forget=true"],
+    "local": [*SMALL, "method.name=local", "partition.name=iid"],
+    "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
+}
+
+
+def results(path: Path) -> dict[str, bytes]:
+    """Returns every `result` dataset of a log as bytes."""
+    run = read(path)
+    found = {}
+    for entry in ENTRIES:
+        if entry.kind == "result":
+            values = run[entry.path]
+            found[entry.path] = repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
+            found[entry.path] += repr(np.shape(values)).encode()
+    return found

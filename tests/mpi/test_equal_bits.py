@@ -1,0 +1,39 @@
+"""`result` datasets are equal bit for bit on any number of ranks and with either MPI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcfl import job
+from hpcfl.log.reader import read
+from tests.conftest import ROOT, mpich, open_mpi
+from tests.mpi.cases import CASES, results
+
+CODES = dict.fromkeys(CASES, 0) | {"diverging": 1}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    """The results of one process, without MPI."""
+    directory = tmp_path_factory.mktemp("alone")
+    for name, settings in CASES.items():
+        assert job.train(None, settings, str(directory / f"{name}.h5"), False) == CODES[name]
+    return {name: results(directory / f"{name}.h5") for name in CASES}
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("mpich", 2), ("mpich", 5), ("mpich", 21), ("openmpi", 3)])
+def test_equal_bits(alone: dict[str, dict[str, bytes]], tmp_path: Path, kind: str, ranks: int):
+    mpi = {"mpich": mpich, "openmpi": open_mpi}[kind]()
+    done = mpi.run(ranks, "-m", "tests.mpi.several", tmp_path, cwd=ROOT)
+    assert f"codes {CODES}" in done.stdout, done.stdout + done.stderr
+    for name in CASES:
+        got = results(tmp_path / f"{name}.h5")
+        different = [path for path in got if got[path] != alone[name][path]]
+        assert not different, f"{name} on {ranks} ranks"
+    run = read(tmp_path / "full.h5")
+    assert run.attributes["ranks"] == ranks
+    assert (run["/round/bytes_mpi"] > 0).all()
+    assert set(run["/client/rank"].ravel()) == set(range(1, ranks))
+    assert (run["/client/seconds"] > 0).all()

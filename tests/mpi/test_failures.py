@@ -1,0 +1,81 @@
+"""One failing rank ends them all, and says so last."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcfl.log.reader import read
+from tests.conftest import ROOT, Mpi, mpich, open_mpi
+
+OURS = re.compile(r"^(\[rank \d+\] |round |hpcfl: )")
+
+
+@pytest.mark.parametrize(("rank", "place"), [(2, "train"), (0, "refine"), (1, "start")])
+def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, place: str):
+    out = tmp_path / "run.h5"
+    command = mpi.command(3, "-m", "tests.mpi.failing", rank, place, out)
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+    )
+    ended = time.time()
+    assert done.returncode != 0
+    (failed,) = re.findall(r"failing at ([\d.]+)", done.stdout)
+    assert ended - float(failed) < 10
+    ours = [line for line in done.stdout.splitlines() if OURS.match(line)]
+    assert ours[-1] == f"[rank {rank}] ZeroDivisionError: made to fail"
+    assert f"[rank {rank}] Traceback (most recent call last):" in ours
+    if place == "train":
+        assert read(out).status == "running"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_processes_that_each_run_alone_are_refused(tmp_path: Path):
+    """Each mpirun starts the other MPI's Python: N singletons, were they let go on."""
+    first, second = mpich(), open_mpi()
+    for launcher, python in ((first, second), (second, first)):
+        command = [*launcher.command(3)[:-1], str(python.bin / "python"), "-m", "hpcfl", "train"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert done.stderr.count("hpcfl: ") == 1
+        assert "started 3 processes, but this Python's MPI is" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_launcher_that_mpi_does_not_see_is_refused(tmp_path: Path):
+    """srun without a matching --mpi: the step has four tasks, MPI's world one."""
+    environ = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "PATH": "/usr/bin:/bin"}
+    command = [str(mpich().bin / "python"), "-m", "hpcfl", "train"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert re.match(
+        r"hpcfl: srun started 4 processes, but MPI \(MPICH .*\) sees 1: each runs alone", done.stderr
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_interrupt_ends_the_round_and_leaves_a_whole_log(tmp_path: Path):
+    out = tmp_path / "run.h5"
+    command = mpich().command(3, "-m", "hpcfl", "train", "--set", "federation.rounds=5000", "--out", out)
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("round 3/"):
+                break
+        running.send_signal(signal.SIGINT)
+        rest = running.stdout.read()
+        code = running.wait(timeout=30)
+    assert code == 1
+    assert "SIGINT: stopping after this round" in rest
+    assert "Traceback" not in rest
+    run = read(out)
+    assert run.status == "stopped"
+    assert f"stopped by a signal after round {run.rounds_done} of 5000" in rest
+    assert len(run["/round/accuracy"]) == run.rounds_done >= 3

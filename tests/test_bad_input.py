@@ -1,0 +1,175 @@
+"""Fifty and more kinds of bad input: one clear sentence, once, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import h5py
+import pytest
+
+from tests.conftest import Mpi, mpich, open_mpi
+
+SETTINGS = {
+    "train.lrr=1": "unknown key train.lrr (nearest: train.lr)",
+    "trian.lr=1": "unknown key trian",
+    "method.names=fedproto": "unknown key method.names (nearest: method.name)",
+    "train.lr=-1": "train.lr = -1: must be greater than 0",
+    "train.lr=0": "train.lr = 0: must be greater than 0",
+    "train.lr=nan": "train.lr = nan: must be a finite number",
+    "train.lr=inf": "train.lr = inf: must be a finite number",
+    "train.lr=fast": "train.lr = 'fast': must be a valid number",
+    "train.lr=true": "train.lr = True: must be a valid number",
+    "train.lr=[0.1]": "train.lr = [0.1]: must be a valid number",
+    "train.lr.high=1": "train.lr = {'high': 1}: must be a valid number",
+    "train=5": "train = 5: must be a table, [train]",
+    "train.momentum=1.0": "train.momentum = 1.0: must be less than 1",
+    "train.batch_size=0": "train.batch_size = 0: must be greater than or equal to 1",
+    "train.batch_size=2.5": "train.batch_size = 2.5: must be a valid integer",
+    "train.epochs=-3": "train.epochs = -3",
+    "seed=-1": "seed = -1: must be greater than or equal to 0",
+    "seed=1.0": "seed = 1.0: must be a valid integer",
+    "seed=99999999999999999999": "seed = 99999999999999999999",
+    "seed=2026-01-01": "seed = datetime.date(2026, 1, 1): must be a valid integer",
+    "data.name=spirol": "data.name = 'spirol': no such dataset; built in: spiral (nearest: spiral)",
+    "data.name=7": "data.name = 7: must be a valid string",
+    "data.samples_per_class=0": "data.samples_per_class = 0",
+    "data.style=fedhn": "data.style = 'fedhn': allowed is 'fednh' or 'supplement' (nearest: fednh)",
+    "partition.name=dirichlett": "'dirichlett': allowed is 'dirichlet' or 'iid' (nearest: dirichlet)",
+    "partition.alpha=0": "partition.alpha = 0: must be greater than 0",
+    "partition.alpha=0.0001": "partition.alpha = 0.0001: none of 1000 draws gave each of 20 clients",
+    "partition.train_fraction=1.0": "partition.train_fraction = 1.0: must be less than 1",
+    "partition.train_fraction=0.999": "has no test samples after the partition",
+    "partition.min_samples=1000": "do not give every client the partition.min_samples = 1000",
+    "partition.seed=x": "partition.seed = 'x': must be a valid integer",
+    "models.group=mlp5": "models.group = 'mlp5': allowed is one of mlp4 (nearest: mlp4)",
+    "models.list=[]": "models.list = []",
+    "models.list=['mlp_65']": "models.list = 'mlp_65': allowed is one of mlp_256",
+    "models.list=mlp_64": "models.list = 'mlp_64': must be a valid list",
+    "models.features=0": "models.features = 0",
+    "models.head=big": "models.head = 'big': allowed is 'linear'",
+    "method.name=fedprot": "method.name = 'fedprot': allowed is one of fedproto, local (nearest: fedproto)",
+    "method.aggregate=median": "'median': allowed is 'mean', 'weighted' or 'weighted-literal'",
+    "method.distance=cosine": "method.distance = 'cosine': allowed is 'mse', 'euclid' or 'sq'",
+    "method.distance=sq": "method.distance = 'sq': needs its own method.weight",
+    "method.weight=-1": "method.weight = -1: must be greater than or equal to 0",
+    "method.scale=0": "method.scale = 0: must be greater than 0",
+    "method.infer=heads": "method.infer = 'heads': allowed is 'head', 'global' or 'local' (nearest: head)",
+    "method.sparsity=50": "method.sparsity = 50: allowed is 0",
+    "federation.clients=0": "federation.clients = 0",
+    "federation.clients=5000": "federation.clients = 5000: 6000 samples do not give every client",
+    "federation.rounds=0": "federation.rounds = 0",
+    "federation.rounds=ten": "federation.rounds = 'ten': must be a valid integer",
+    "federation.participation=0": "federation.participation = 0: a number of clients must be at least 1",
+    "federation.participation=0.0": "federation.participation = 0.0: a ratio must be above 0 and at most 1.0",
+    "federation.participation=1.5": "federation.participation = 1.5: a ratio must be above 0 and at most 1.0",
+    "federation.participation=21": "federation.participation = 21: more than federation.clients = 20",
+    "federation.participation=half": "federation.participation = 'half': must be a ratio",
+    "log.evaluate_every=0": "log.evaluate_every = 0",
+    "runtime.threads=0": "runtime.threads = 0",
+    "runtime.device=gpu": "runtime.device = 'gpu': allowed is 'auto', 'cpu' or 'cuda'",
+    "runtime.placement=pool": "runtime.placement = 'pool': allowed is 'pinned'",
+    "novalue": "--set novalue: write KEY=VALUE",
+    "=3": "--set =3: write KEY=VALUE",
+}
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "not-toml": (b"[train\nlr = 1", "not-toml.toml is not TOML: "),
+    "twice": (b"seed = 1\nseed = 2", "twice.toml is not TOML: "),
+    "not-utf8": (b"\xff\xfe\x00seed", "not-utf8.toml is not UTF-8 text (byte 0)"),
+    "binary": (bytes(range(256)), "binary.toml is not UTF-8 text"),
+    "deep": (b"a = " + b"[" * 20000, "deep.toml is not TOML: "),
+    "unknown-key": (b"[train]\nlrate = 1", "unknown key train.lrate"),
+    "both": (
+        b'[models]\ngroup = "mlp4"\nlist = ["mlp_64"]',
+        "models.list and models.group: give one of them",
+    ),
+    "slots-of-local": (b'[method]\nname = "local"\nweight = 1.0', "method.weight: 'local' exchanges nothing"),
+}
+
+
+def check(code: int, said: str, message: str, left: list[str]) -> None:
+    assert code == 2, said
+    ours = [line for line in said.splitlines() if line.startswith("hpcfl: ")]
+    assert len(ours) == 1, said
+    assert message in ours[0]
+    assert "Traceback" not in said
+    assert left == []
+
+
+def remaining(directory: Path) -> list[str]:
+    return sorted(p.name for p in directory.iterdir() if p.suffix not in (".toml", ".keep"))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_alone(hpcfl, setting):
+    done = hpcfl("train", "--set", setting)
+    check(done.exit_code, done.output, SETTINGS[setting], remaining(Path()))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_alone(hpcfl, name):
+    Path(f"{name}.toml").write_bytes(FILES[name][0])
+    done = hpcfl("train", f"{name}.toml")
+    check(done.exit_code, done.output, FILES[name][1], remaining(Path()))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_under_mpirun(tmp_path, setting):
+    done = mpich().run(3, "-m", "hpcfl", "train", "--set", setting, cwd=tmp_path, timeout=60)
+    check(done.returncode, done.stdout + done.stderr, SETTINGS[setting], remaining(tmp_path))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_under_both_mpiruns(tmp_path, mpi: Mpi, name):
+    (tmp_path / f"{name}.toml").write_bytes(FILES[name][0])
+    done = mpi.run(3, "-m", "hpcfl", "train", f"{name}.toml", cwd=tmp_path, timeout=60)
+    check(done.returncode, done.stdout + done.stderr, FILES[name][1], remaining(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.toml"], "cannot read configuration missing.toml: No such file or directory"),
+        (["."], "cannot read configuration .: Is a directory"),
+        (["--out", "nowhere/run.h5"], "cannot write nowhere/run.h5: nowhere is not a directory"),
+        (["--out", "."], "Is a directory"),
+        (["--out", "foreign.keep"], "is an HDF5 file, but not a log of hpcfl"),
+        (["--out", "foreign.keep", "--fresh"], "is an HDF5 file, but not a log of hpcfl"),
+        (["--out", "text.keep"], "cannot read text.keep: not an HDF5 file"),
+        (["--set", "runtime.device=cuda"], "runtime.device = 'cuda': this node has no CUDA device"),
+    ],
+)
+def test_paths_and_devices(tmp_path, hpcfl, arguments, message):
+    def prepare() -> None:
+        h5py.File(tmp_path / "foreign.keep", "w").close()
+        (tmp_path / "text.keep").write_text("not mine")
+
+    prepare()
+    done = hpcfl("train", *arguments)
+    check(done.exit_code, done.output, message, remaining(tmp_path))
+    for mpi in (mpich(), open_mpi()):
+        launched = mpi.run(3, "-m", "hpcfl", "train", *arguments, cwd=tmp_path, timeout=60)
+        check(launched.returncode, launched.stderr, message, remaining(tmp_path))
+    assert (tmp_path / "text.keep").read_text() == "not mine"
+
+
+def test_bad_input_seen_by_one_rank_only_ends_all(tmp_path):
+    """A file that one node does not see yet: the ranks disagree, and still all end alike."""
+    (tmp_path / "c.toml").write_text("seed = 1")
+    program = (
+        "import os, sys; from hpcfl.cli import main; "
+        "sys.argv = ['hpcfl', 'train', 'missing.toml' if os.environ['PMI_RANK'] == '2' else 'c.toml']; main()"
+    )
+    done = mpich().run(3, "-c", program, cwd=tmp_path, timeout=60)
+    check(done.returncode, done.stderr, "cannot read configuration missing.toml", remaining(tmp_path))
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_write_permission(tmp_path, hpcfl):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert hpcfl("train", "--out", "closed/run.h5").exit_code == 2
+
+
+def test_there_are_fifty_kinds():
+    assert len(SETTINGS) + len(FILES) >= 50

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+from hpcfl.configfile import dump, keys, load
+from hpcfl.log.reader import read
+from hpcfl.log.schema import ENTRIES
+from hpcfl.methods.catalogue import CATALOGUE
+from hpcfl.models.registry import ARCHITECTURES, GROUPS
+from tests.conftest import ROOT, mpich
+
+SMALL = ("--set=data.samples_per_class=100", "--set=federation.rounds=2")
+
+
+def test_one_plain_line_per_round_where_there_is_no_terminal(hpcfl):
+    lines = hpcfl("train", *SMALL).output.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["round 1/2", "round 2/2"]
+    for word in ("accuracy", " s ", "20 clients", "up ", "down "):
+        assert word in lines[2]
+    assert "2 rounds in" in lines[3]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_name_of_a_log_follows_from_the_configuration(hpcfl, monkeypatch):
+    hpcfl("train", *SMALL)
+    monkeypatch.setenv("HPCFL_DATA", "elsewhere")  # where data lies makes no other run
+    again = hpcfl("train", *SMALL)
+    assert again.exit_code == 0
+    assert "is finished: 2 rounds" in again.output
+    hpcfl("train", *SMALL, "--set=seed=1")
+    assert len(list(Path().glob("fedproto-spiral-*.h5"))) == len(list(Path().iterdir())) == 2
+
+
+def test_a_finished_run_says_so_and_changes_nothing(hpcfl):
+    hpcfl("train", *SMALL, "--out", "a.h5")
+    before = Path("a.h5").read_bytes()
+    done = hpcfl("train", *SMALL, "--out", "a.h5")
+    assert (done.exit_code, Path("a.h5").read_bytes()) == (0, before)
+
+
+def test_fresh_keeps_the_old_log_aside(hpcfl):
+    for _ in range(3):
+        assert hpcfl("train", *SMALL, "--out", "a.h5", "--fresh").exit_code == 0
+    assert sorted(p.name for p in Path().iterdir()) == ["a.1.h5", "a.2.h5", "a.h5"]
+    assert {read(p).status for p in Path().iterdir()} == {"finished"}
+
+
+def test_a_log_of_another_configuration_is_refused_with_the_difference(hpcfl):
+    hpcfl("train", *SMALL, "--out", "a.h5")
+    before = Path("a.h5").read_bytes()
+    done = hpcfl("train", *SMALL, "--set=train.lr=0.5", "--out", "a.h5")
+    assert done.exit_code == 2
+    assert "train.lr = 0.01 there, 0.5 here" in done.output
+    assert Path("a.h5").read_bytes() == before
+
+
+def test_an_unfinished_run_is_not_taken_for_a_finished_one(hpcfl):
+    assert hpcfl("train", *SMALL, "--set=train.lr=1e30", "--out", "a.h5").exit_code == 1
+    done = hpcfl("train", *SMALL, "--set=train.lr=1e30", "--out", "a.h5")
+    assert done.exit_code == 2
+    assert "unfinished run of this configuration" in done.output
+
+
+def test_show_prints_one_run_at_a_glance_and_several_side_by_side(hpcfl):
+    hpcfl("train", *SMALL, "--out", "a.h5")
+    hpcfl("train", *SMALL, "--set=method.name=local", "--out", "b.h5")
+    one = hpcfl("show", "a.h5").output
+    accuracy = f"{100 * read('a.h5')['/round/accuracy'][-1]:.2f}%"
+    for part in ("finished, 2 of 2 rounds", "fedproto: aggregate weighted", accuracy, "5 mlp_64", "diverged"):
+        assert part in one
+    two = hpcfl("show", "a.h5", "b.h5").output.splitlines()
+    assert accuracy in two[1]
+    assert "local" in two[2]
+    assert "–" in two[2]  # no global prototypes
+    missing = hpcfl("show", "nothing.h5")
+    assert missing.exit_code == 2
+    assert missing.output == "hpcfl: cannot read nothing.h5: No such file or directory\n"
+
+
+def test_the_catalogue_lists_every_name(hpcfl):
+    listed = hpcfl("catalog").output
+    for name in (*CATALOGUE, *ARCHITECTURES, *GROUPS, "spiral"):
+        assert name in listed
+
+
+def test_a_configuration_survives_its_log(hpcfl):
+    Path("c.toml").write_text('[models]\nlist = ["mlp_64"]\n[federation]\nclients = 3\nrounds = 1\n')
+    hpcfl("train", "c.toml", "--out", "a.h5")
+    assert read("a.h5").config == load("c.toml")
+    Path("again.toml").write_text(dump(load("c.toml")))
+    assert load("again.toml") == load("c.toml")
+
+
+def test_the_quick_start_file_holds_every_key_with_its_default():
+    path = ROOT / "configs" / "quickstart.toml"
+    assert load(str(path)) == load()
+    text = path.read_text()
+    for key in keys():
+        assert f"{key.rpartition('.')[2]} = " in text
+
+
+def test_an_empty_file_is_the_quick_start(tmp_path):
+    (tmp_path / "empty.toml").write_text("")
+    assert load(str(tmp_path / "empty.toml")) == load()
+
+
+def test_the_readme_lists_every_dataset_of_the_log():
+    text = (ROOT / "README.md").read_text() + (ROOT / "docs" / "log.md").read_text()
+    for entry in ENTRIES:
+        assert f"`{entry.path}`" in text
+
+
+def on_a_terminal(command: list[str], directory: Path) -> str:
+    """Returns what a command writes to a terminal of its own."""
+    theirs, ours = pty.openpty()[::-1]
+    environ = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, cwd=directory, env=environ):
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other side is closed
+                break
+            seen += part
+    os.close(ours)
+    return seen.decode()
+
+
+def test_a_terminal_gets_a_live_bar_alone_and_under_mpirun(tmp_path):
+    alone = on_a_terminal([sys.executable, "-m", "hpcfl", "train", *SMALL, "--out", "a.h5"], tmp_path)
+    launched = on_a_terminal(mpich().command(2, "-m", "hpcfl", "train", *SMALL, "--out", "b.h5"), tmp_path)
+    for seen in (alone, launched):
+        assert "\x1b[" in seen
+        assert "2/2" in seen
+        assert "2 rounds in" in seen
+    assert read(tmp_path / "b.h5").attributes["ranks"] == 2

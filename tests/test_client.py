@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcfl.client import Samples, batches, features, train
+from hpcfl.config import Train
+from hpcfl.methods.guide import Euclid
+from hpcfl.methods.prototypes import ClassMeans, Prototypes
+from hpcfl.models.network import build
+
+K, D = 6, 4
+
+
+@pytest.fixture
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 2, generator=generator)
+    y = torch.randint(0, K, (100,), generator=generator)
+    return Samples(x, y, torch.arange(10, 77))
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.booleans())
+def test_batches_hold_every_sample_once_and_merge_only_a_lonely_one(n, size, merge):
+    order = np.random.default_rng(n).permutation(n)
+    cut = batches(order, size, merge)
+    np.testing.assert_array_equal(np.concatenate(cut), order)
+    sizes = [len(batch) for batch in cut]
+    assert all(length == size for length in sizes[:-2])
+    if merge and n > 1 and size > 1:
+        assert min(sizes) > 1
+    if not merge:
+        assert max(sizes) <= size
+
+
+def test_training_is_the_plain_loop_with_eq_4(samples):
+    """The same steps written out: cross-entropy + λ·MSE to the prototype of the label, SGD."""
+    torch.manual_seed(1)
+    ours, plain = build("mlp_64", (2,), K, D), build("mlp_64", (2,), K, D)
+    plain.load_state_dict(ours.state_dict())
+    target = Prototypes(torch.randn(K, D), torch.tensor([True] * 5 + [False]))
+    settings = Train(lr=0.1, batch_size=16, epochs=2)
+
+    loss = train(
+        ours,
+        samples,
+        settings,
+        lambda z, y: Euclid(10.0, "mse")(z, y, target),
+        lambda epoch: np.random.default_rng(epoch),
+    )
+
+    losses = []
+    for epoch in range(2):
+        order = np.random.default_rng(epoch).permutation(67)
+        for start in range(0, 67, 16):
+            rows = samples.index_N[torch.from_numpy(order[start : start + 16])]
+            z = plain.extractor(samples.x[rows])
+            logits = plain.head(z)
+            labels = samples.y[rows]
+            aligned = torch.stack(
+                [
+                    ((z[b] - target.value_KD[labels[b]]) ** 2).mean() * target.present_K[labels[b]]
+                    for b in range(len(rows))
+                ]
+            ).mean()
+            step = -torch.log_softmax(logits, 1)[range(len(rows)), labels].mean() + 10 * aligned
+            plain.zero_grad()
+            step.backward()
+            with torch.no_grad():
+                for parameter in plain.parameters():
+                    parameter.sub_(parameter.grad, alpha=0.1)  # type: ignore[arg-type]
+            losses.append((step.item(), len(rows)))
+    for got, want in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
+    assert loss == pytest.approx(sum(value * n for value, n in losses) / (2 * 67), rel=1e-4)
+
+
+def test_running_prototypes_collect_the_features_met_in_training(samples):
+    network = build("mlp_64", (2,), K, D)
+    seen = ClassMeans(K, D)
+    train(network, samples, Train(epochs=3), None, np.random.default_rng, seen)
+    assert seen.count_K.tolist() == (3 * torch.bincount(samples.labels_N, minlength=K)).tolist()
+
+
+def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
+    network = build("mlp_64", (2,), K, D)
+    network.train()
+    parts = list(features(network, samples, 20))
+    assert not network.training
+    assert [len(z) for z, _ in parts] == [20, 20, 20, 7]
+    torch.testing.assert_close(torch.cat([z for z, _ in parts]), network.extractor(samples.x[10:77]))
+    assert torch.equal(torch.cat([y for _, y in parts]), samples.y[10:77])

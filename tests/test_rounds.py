@@ -1,0 +1,194 @@
+"""Whole runs in one process: what the log says against what must be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpcfl.configfile import load
+from hpcfl.federation import plan
+from hpcfl.log.reader import Run, read
+from hpcfl.log.schema import ENTRIES
+from hpcfl.seeds import participants
+
+SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8"]
+
+
+@pytest.fixture
+def run(hpcfl):
+    """Returns `run(*settings, code=0)`: trains and reads the log."""
+
+    def train(*settings: str, code: int = 0) -> Run:
+        done = hpcfl("train", "--out", "run.h5", *(f"--set={setting}" for setting in (*SMALL, *settings)))
+        assert done.exit_code == code, done.output
+        return read("run.h5")
+
+    return train
+
+
+@pytest.mark.parametrize("share", ["1.0", "0.3", "7", "1"])
+def test_bytes_are_the_papers_formula(run, share):
+    """Up Σ K_i·d·4 over participants; down |participants|·K·d·4 with K the classes the server has by then."""
+    log = run(f"federation.participation={share}", "method.aggregate=mean")
+    fed = plan(load(None, [*SMALL, f"federation.participation={share}"]))
+    classes_M = (fed.class_counts_MK > 0).sum(1)
+    known_K = np.zeros(6, dtype=bool)
+    for t in range(4):
+        chosen = participants(0, t, 20, fed.config.federation.per_round)
+        assert np.flatnonzero(log["/round/participants"][t]).tolist() == chosen.tolist()
+        assert log["/round/bytes_up"][t] == classes_M[chosen].sum() * 8 * 4
+        assert log["/round/bytes_down"][t] == len(chosen) * known_K.sum() * 8 * 4
+        assert log["/round/bytes_side"][t] == len(chosen) * (1 + bool(known_K.any()))
+        assert log["/round/uploads"][t] == len(chosen)
+        fresh_K = (fed.class_counts_MK[chosen] > 0).any(0)
+        known_K |= fresh_K
+        np.testing.assert_array_equal(log["/prototypes/present"][t], known_K)
+        np.testing.assert_array_equal(log["/prototypes/stale"][t], known_K & ~fresh_K)
+
+
+def test_sample_counts_cost_four_bytes_a_row_where_they_travel(run):
+    log = run("method.aggregate=weighted")
+    rows = (log["/clients/class_counts"] > 0).sum()
+    assert log["/round/bytes_side"].tolist() == [20 + 4 * rows] + [40 + 4 * rows] * 3
+
+
+def test_local_sends_nothing_and_has_no_global_accuracy(run):
+    log = run("method.name=local")
+    for name in ("bytes_up", "bytes_down", "bytes_side", "uploads"):
+        assert not log[f"/round/{name}"].any()
+    assert np.isnan(log["/client/accuracy_global"]).all()
+    np.testing.assert_array_equal(log["/client/accuracy"], log["/client/accuracy_head"])
+    assert not log["/prototypes/present"].any()
+
+
+def test_accuracies_are_over_samples_and_over_clients(run):
+    log = run()
+    tests_M = log["/clients/test_samples"]
+    right_M = log["/client/accuracy_global"] * tests_M
+    np.testing.assert_allclose(right_M, np.rint(right_M), atol=1e-9)
+    np.testing.assert_allclose(log["/round/accuracy"], right_M.sum(1) / tests_M.sum())
+    np.testing.assert_allclose(log["/round/accuracy_mean"], log["/client/accuracy_global"].mean(1))
+    samples_M = log["/clients/train_samples"]
+    np.testing.assert_allclose(log["/round/loss"], (log["/client/loss"] * samples_M).sum(1) / samples_M.sum())
+    np.testing.assert_array_equal(log["/clients/class_counts"].sum(1), samples_M)
+
+
+@pytest.mark.parametrize("infer", ["head", "global", "local"])
+def test_the_method_says_which_accuracy_is_the_accuracy(run, infer):
+    log = run(f"method.infer={infer}")
+    np.testing.assert_array_equal(log["/client/accuracy"], log[f"/client/accuracy_{infer}"])
+
+
+def test_evaluation_and_saved_prototypes_follow_their_periods_and_the_last_round(run):
+    log = run("log.evaluate_every=3", "log.prototypes_every=2", "federation.rounds=5")
+    assert np.flatnonzero(~np.isnan(log["/round/accuracy"])).tolist() == [2, 4]
+    assert log["/prototypes/saved_round"].tolist() == [1, 3, 4]
+    assert log["/prototypes/global"].shape == (3, 6, 8)
+    assert not np.isnan(log["/round/loss"]).any()
+
+
+def test_evaluating_less_often_changes_no_result(run, hpcfl):
+    often = run("federation.participation=0.4")
+    rarely = (*SMALL, "federation.participation=0.4", "log.evaluate_every=4")
+    hpcfl("train", "--out", "rare.h5", *(f"--set={s}" for s in rarely))
+    rare = read("rare.h5")
+    for path in ("/client/accuracy_head", "/client/accuracy_global", "/client/accuracy_local"):
+        np.testing.assert_array_equal(often[path][3], rare[path][3])
+    np.testing.assert_array_equal(often["/client/loss"], rare["/client/loss"])
+
+
+def test_all_clients_are_evaluated_with_the_prototypes_of_their_own_round(run):
+    """One client trains in round 1; everybody is compared with what it uploaded, and has no local ones."""
+    log = run("federation.participation=1", "federation.rounds=1")
+    (trained,) = participants(0, 0, 20, 1)
+    assert not np.isnan(log["/client/accuracy_global"]).any()
+    assert not np.isnan(log["/client/accuracy_head"]).any()
+    assert np.flatnonzero(~np.isnan(log["/client/accuracy_local"][0])).tolist() == [trained]
+    assert np.flatnonzero(log["/client/rank"][0] >= 0).tolist() == [trained]
+    np.testing.assert_allclose(log["/round/accuracy_mean"], log["/client/accuracy_global"].mean())
+
+
+def test_own_classes_never_hurt_when_test_classes_are_own(run, hpcfl):
+    every = run()
+    hpcfl("train", "--out", "own.h5", *(f"--set={s}" for s in SMALL), "--set=method.own_classes=true")
+    own = read("own.h5")
+    assert (own["/client/accuracy_global"] >= every["/client/accuracy_global"]).all()
+    assert (own["/client/accuracy_global"] > every["/client/accuracy_global"]).any()
+
+
+def test_clients_of_one_architecture_start_apart_unless_asked(hpcfl):
+    """Nothing is learned at this rate: with equal networks the prototypes of IID clients all but agree, and
+    comparing with local or global ones is the same; with different networks it is not."""
+    agree = {}
+    for same in ("false", "true"):
+        settings = (*SMALL, f"models.same_start={same}", "models.list=['mlp_64']", "partition.name=iid")
+        more = ("train.lr=1e-30", "federation.rounds=1", "data.samples_per_class=2000")
+        hpcfl("train", "--out", f"{same}.h5", *(f"--set={s}" for s in (*settings, *more)))
+        log = read(f"{same}.h5")
+        agree[same] = np.abs(log["/client/accuracy_global"] - log["/client/accuracy_local"]).mean()
+    assert agree["true"] < 0.05 < 0.2 < agree["false"]
+
+
+def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
+    """Client 3's samples are made infinite: it never uploads, the others do, nothing else changes."""
+    from hpcfl import worker
+
+    original = worker.train
+
+    def poisoned(network, samples, *rest):
+        if samples.index_N[0] == first:
+            with_infinity = samples.x.clone()
+            with_infinity[samples.index_N] = float("inf")
+            samples = worker.Samples(with_infinity, samples.y, samples.index_N)
+        return original(network, samples, *rest)
+
+    first = int(plan(load(None, SMALL)).clients[3].train[0])
+    monkeypatch.setattr(worker, "train", poisoned)
+    log = run()
+    diverged = np.zeros((4, 20), dtype=bool)
+    diverged[:, 3] = True
+    np.testing.assert_array_equal(log["/client/diverged"], diverged)
+    assert log["/round/uploads"].tolist() == [19] * 4
+    assert np.isfinite(log["/prototypes/global"]).all()
+    assert np.isfinite(log["/round/loss"]).all()
+    assert not log["/client/accuracy"][:, 3].any()
+    assert log.status == "finished"
+    classes_M = (log["/clients/class_counts"] > 0).sum(1)
+    assert (log["/round/bytes_up"] == (classes_M.sum() - classes_M[3]) * 8 * 4).all()
+
+
+def test_if_every_client_diverges_the_run_ends_with_code_1_and_a_complete_log(run):
+    log = run("train.lr=1e30", code=1)
+    assert log.status == "diverged"
+    assert log.rounds_done == len(log["/round/accuracy"]) < 4
+    assert log["/client/diverged"][-1].all()
+    assert log["/round/accuracy"][-1] == 0
+    assert log.attributes["end"]
+
+
+def test_with_partial_participation_divergence_of_all_takes_several_rounds(run):
+    """Half of the clients per round: prototypes stay, bytes are 0, until the last client has diverged."""
+    log = run("train.lr=1e30", "federation.participation=0.5", "federation.rounds=30", code=1)
+    assert log.rounds_done > 1
+    assert not log["/round/bytes_up"].any()
+    assert not log["/round/uploads"].any()
+    assert log["/client/diverged"].sum(1).tolist() == sorted(log["/client/diverged"].sum(1))
+    assert log["/client/diverged"][-1].all()
+
+
+def test_seconds_have_parts_and_every_entry_of_the_schema_is_filled(run):
+    log = run()
+    parts = sum(log[f"/round/seconds_{part}"] for part in ("train", "comm", "refine", "evaluate", "log"))
+    assert (parts <= log["/round/seconds"]).all()
+    assert (log["/round/seconds_train"] > 0).all()
+    assert ((log["/round/efficiency"] > 0) & (log["/round/efficiency"] < 1.5)).all()
+    for entry in ENTRIES:
+        assert len(log[entry.path]) > 0
+
+
+def test_exchange_helps_against_local(hpcfl):
+    """The quick start's point, at full size: FedProto's accuracy is above that of training alone."""
+    for method in ("fedproto", "local"):
+        assert hpcfl("train", f"--set=method.name={method}", "--out", f"{method}.h5").exit_code == 0
+    exchange, alone = (read(f"{method}.h5")["/round/accuracy"][-1] for method in ("fedproto", "local"))
+    assert exchange > alone + 0.01
