@@ -95,7 +95,8 @@ def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: S
 
     method = compose(fed.recipe, fed.config.method)
     wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
-    cost = costs(fed.architectures, fed.data.shape, *fed.dims)
+    # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
+    cost = link.facts(costs(fed.architectures, fed.data.shape, *fed.dims) if link.is_server else None)[0]
     work = [cost[client.architecture].flops * len(client.train) for client in fed.clients]
     placement = Pinned(work, link.workers)
     worker = Worker(fed, method, device, placement.hosted(link.rank))

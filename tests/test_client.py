@@ -34,13 +34,15 @@ def test_batches_hold_every_sample_once_and_merge_only_a_lonely_one(n, size, mer
         assert max(sizes) <= size
 
 
-def test_training_is_the_plain_loop_with_eq_4(samples):
-    """The same steps written out: cross-entropy + λ·MSE to the prototype of the label, SGD."""
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_training_is_the_plain_loop_with_eq_4(samples, momentum):
+    """The same steps written out: cross-entropy + λ·MSE to the prototype of the label, torch's SGD."""
     torch.manual_seed(1)
     ours, plain = build("mlp_64", (2,), K, D), build("mlp_64", (2,), K, D)
     plain.load_state_dict(ours.state_dict())
     target = Prototypes(torch.randn(K, D), torch.tensor([True] * 5 + [False]))
-    settings = Train(lr=0.1, batch_size=16, epochs=2)
+    settings = Train(lr=0.1, batch_size=16, epochs=2, momentum=momentum)
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=momentum)
 
     loss = train(
         ours,
@@ -65,11 +67,9 @@ def test_training_is_the_plain_loop_with_eq_4(samples):
                 ]
             ).mean()
             step = -torch.log_softmax(logits, 1)[range(len(rows)), labels].mean() + 10 * aligned
-            plain.zero_grad()
+            optimiser.zero_grad()
             step.backward()
-            with torch.no_grad():
-                for parameter in plain.parameters():
-                    parameter.sub_(parameter.grad, alpha=0.1)  # type: ignore[arg-type]
+            optimiser.step()
             losses.append((step.item(), len(rows)))
     for got, want in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
