@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import Link, Word, open_link
 from hpcfl.configfile import load
+from hpcfl.devices import set_up
 from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
 from hpcfl.guard import BAD_INPUT, DONE, SETTLE, Signals, guarded
@@ -73,22 +74,18 @@ def _prepare(
 def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: Screen | None) -> int:
     """Assembles this rank's parts, server or worker or both, and runs the rounds."""
     runtime = fed.config.runtime
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(runtime.threads)
-    import torch
+    with link.agreed():
+        device = set_up(runtime.device, runtime.threads, link.local_rank)
 
     from hpcfl.comm.wire import Wire
     from hpcfl.log.opening import create
     from hpcfl.methods.method import compose
     from hpcfl.models.network import costs
     from hpcfl.rounds import run
-    from hpcfl.schedule import Pinned, device_for
+    from hpcfl.schedule import Pinned
     from hpcfl.server import Server
     from hpcfl.worker import Worker
 
-    torch.set_num_threads(runtime.threads)
-    with link.agreed():
-        cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        device = torch.device(device_for(runtime.device, link.local_rank, cuda))
     nodes: dict[str, set[int]] = {}
     for host, cores in link.facts((platform.node(), os.sched_getaffinity(0))):
         nodes.setdefault(host, set()).update(cores)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpcfl.errors import BadInput
-
 
 class Pinned:
     """A fixed table: every client stays on one rank, the ranks' costs balanced."""
@@ -29,12 +27,3 @@ class Pinned:
     def take(self, rank: int, participants: np.ndarray) -> list[int]:
         """Returns the participants that this rank trains."""
         return participants[self.rank_of[participants] == rank].tolist()
-
-
-def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
-    """Returns the device of a rank: ranks of a node share its GPUs in turn."""
-    if setting == "cpu" or (setting == "auto" and cuda_devices == 0):
-        return "cpu"
-    if cuda_devices == 0:
-        raise BadInput("runtime.device = 'cuda': this node has no CUDA device")
-    return f"cuda:{local_rank % cuda_devices}"

@@ -53,7 +53,10 @@ class Screen:
         pass
 
     def note(self, text: str) -> None:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except OSError:  # whoever read it is gone; the run goes on
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
     def row(self, t: int, row: Mapping[str, Any]) -> None:
         self.note(f"round {t + 1}/{self.rounds}  {facts_of(row)}")

@@ -114,6 +114,13 @@ def test_the_readme_lists_every_dataset_of_the_log():
         assert f"`{entry.path}`" in text
 
 
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
+    command = f"{sys.executable} -m hpcfl train {' '.join(SMALL)} --out a.h5 | head -n 1"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert read(tmp_path / "a.h5").status == "finished"
+
+
 def on_a_terminal(command: list[str], directory: Path) -> str:
     """Returns what a command writes to a terminal of its own."""
     theirs, ours = pty.openpty()[::-1]

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from hpcfl.devices import device_for
 from hpcfl.errors import BadInput
-from hpcfl.schedule import Pinned, device_for
+from hpcfl.schedule import Pinned
 
 
 def test_the_most_expensive_client_first_each_to_the_idlest_rank():
