@@ -136,8 +136,14 @@ class Log(Section):
 
 
 class Runtime(Section):
-    placement: Literal["pinned"] = "pinned"
-    """Clients are dealt to ranks once, balanced by cost."""
+    placement: Literal["pool", "pinned"] = "pool"
+    """The ranks that share a device take its clients one by one; or every client stays on one rank."""
+    arena: Literal["auto", "shared", "mapped", "private"] = "auto"
+    """Where a node keeps its clients: shared memory, a mapped file, or each rank alone, pinning them."""
+    pretend_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Treat every node as so many: for trying out on one machine what happens between nodes."""
+    stall_minutes: Annotated[float, Field(ge=0)] = 0.0
+    """End the job, and name the ranks, if some do not come to an exchange for so long; 0 waits for ever."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads per client and for the server; part of what fixes the bits."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -15,6 +15,12 @@ from pydantic import BaseModel, ValidationError
 from hpcfl.config import Config
 from hpcfl.errors import BadInput, nearest
 
+NO_RESULT = {
+    "data.root",
+    *(f"runtime.{name}" for name in ("placement", "arena", "pretend_nodes", "stall_minutes")),
+}
+"""Keys that say where and how a run is done, not which run it is."""
+
 
 def load(path: str | None = None, settings: Sequence[str] = ()) -> Config:
     """Returns the checked configuration of a TOML file (none: the quick start) with `KEY=VALUE` on top."""
@@ -53,8 +59,8 @@ def difference(there: Config, here: Config) -> str:
 
 
 def _flat(config: Config) -> dict[str, Any]:
-    """Returns every key with its value, but for where data lies: that does not make another run."""
-    return {key: attrgetter(key)(config) for key in keys() if key != "data.root"}
+    """Returns every key with its value, but for those that never change a result."""
+    return {key: attrgetter(key)(config) for key in keys() if key not in NO_RESULT}
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:

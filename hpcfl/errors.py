@@ -18,6 +18,10 @@ class RunFailed(Exception):
     """The run cannot go on, and every rank knows it: one sentence, exit code 1, no traceback."""
 
 
+class Stalled(Exception):
+    """Other ranks did not come in the time that they were given: one sentence, then the job is ended."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Returns ` (nearest: …)` for the known word most like `word`, or nothing."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from hpcfl.comm.link import Link
-from hpcfl.errors import Refused, RunFailed
+from hpcfl.errors import Refused, RunFailed, Stalled
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -26,6 +26,9 @@ def guarded(link: Link, body: Callable[[], int]) -> int:
     except (Refused, RunFailed) as error:
         say(str(error), link.is_server)
         code = BAD_INPUT if isinstance(error, Refused) else FAILED
+    except Stalled as error:
+        say(str(error))
+        link.abort(FAILED)
     except KeyboardInterrupt:
         say("interrupted", link.is_server)
         link.abort(INTERRUPTED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ from hpcfl.log.place import default_path, settle
 from hpcfl.screen import Screen, screen
 
 if TYPE_CHECKING:
+    from hpcfl.placement import Placed
     from hpcfl.server import Server
 
 
@@ -81,30 +80,30 @@ def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: S
     from hpcfl.log.opening import create
     from hpcfl.methods.method import compose
     from hpcfl.models.network import costs
+    from hpcfl.placement import place
     from hpcfl.rounds import run
-    from hpcfl.schedule import Pinned
+    from hpcfl.schedule import Costs
     from hpcfl.server import Server
     from hpcfl.worker import Worker
 
-    nodes: dict[str, set[int]] = {}
-    for host, cores in link.facts((platform.node(), os.sched_getaffinity(0))):
-        nodes.setdefault(host, set()).update(cores)
-
+    link.meet(runtime.pretend_nodes, runtime.stall_minutes)
+    # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
+    counted = link.facts(costs(fed.architectures, fed.data.shape, *fed.dims) if link.is_server else None)[0]
+    cost = Costs(
+        [counted[client.architecture].flops * len(client.train) for client in fed.clients],
+        [fed.architectures.index(client.architecture) for client in fed.clients],
+    )
+    placed = place(link, fed, cost, device)
     method = compose(fed.recipe, fed.config.method)
     wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
-    # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
-    cost = link.facts(costs(fed.architectures, fed.data.shape, *fed.dims) if link.is_server else None)[0]
-    work = [cost[client.architecture].flops * len(client.train) for client in fed.clients]
-    placement = Pinned(work, link.workers)
-    worker = Worker(fed, method, device, placement.hosted(link.rank))
+    worker = Worker(fed, method, device, placed.records, placed.arena, placed.roster.clients)
     server = None
     with link.agreed():
         if show:
-            total = sum(map(len, nodes.values()))
-            log = create(path, fed, link, cost, device)
-            server = Server(fed, method, wire, log, total, device, show.row)
-            show.note(_headline(fed, link, len(nodes), total, device))
-    word = run(fed, method, link, wire, placement, worker, server, lambda: signals.asked)
+            log = create(path, fed, link, counted, device)
+            server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
+            show.note(_headline(fed, link, placed, device))
+    word = run(fed, method, link, wire, placed.roster, cost, worker, server, lambda: signals.asked)
     if server and show:
         server.log.close(server.status)
         if Word.FAILED not in word:
@@ -114,14 +113,20 @@ def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: S
     return DONE
 
 
-def _headline(fed: Federation, link: Link, nodes: int, cores: int, device: object) -> str:
+def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> str:
     config = fed.config
     nets = Counter(client.architecture for client in fed.clients)
+    crowded = ", oversubscribed (results do not change)" if len(link.workers) > placed.cores else ""
     return (
         f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
-        f"{link.size} rank{'s'[: link.size > 1]} on {nodes} node{'s'[: nodes > 1]}, {cores} cores, {device}"
+        f"{_many(link.size, 'rank')} on {_many(placed.nodes, 'node')}, {_many(placed.cores, 'core')}"
+        f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena{placed.why and f' ({placed.why})'}"
     )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
 def _reason(server: Server) -> str:

@@ -14,7 +14,7 @@ from hpcfl.comm.wire import Wire
 from hpcfl.federation import Federation
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.schedule import Pinned
+from hpcfl.schedule import Costs, Roster
 from hpcfl.server import Server
 from hpcfl.stopwatch import Stopwatch
 from hpcfl.worker import Worker
@@ -25,7 +25,8 @@ def run(
     method: Method,
     link: Link,
     wire: Wire,
-    placement: Pinned,
+    roster: Roster,
+    costs: Costs,
     worker: Worker,
     server: Server | None,
     asked_to_stop: Callable[[], bool],
@@ -37,14 +38,18 @@ def run(
     watch = Stopwatch(link.traffic)
     settings = fed.config.federation
     shared, word, t = Prototypes.none(*fed.dims), Word.GO, 0
+    for i in roster.share(roster.clients):
+        worker.start(i)
     while True:
         with watch.part("comm"):
-            word, shared = _broadcast(link, wire, word, shared)
+            word, shared = _broadcast(link, wire, word, costs, shared)
         target = method.target(shared).to(worker.device)
         if t > 0:
             with watch.part("evaluate"):
-                report = worker.report(target, fed.config.evaluates(t - 1))
-                _, reports = link.gather(Word.GO, pack(*report))
+                if fed.config.evaluates(t - 1):
+                    for i in roster.compare():
+                        worker.compare(i, target)
+                _, reports = link.gather(Word.GO, pack(*worker.take_reports()))
             if server:
                 server.close_row(t - 1, reports, link, watch)
         if Word.STOP in word:
@@ -53,12 +58,13 @@ def run(
         if server:
             server.open_row(participants, shared)
         with watch.part("train"):
-            parcels = [worker.update(t, i, target) for i in placement.take(link.rank, participants)]
+            parcels = [worker.update(t, i, target) for i in roster.train(participants, costs.of_clients())]
             asked = Word.SIGNAL if asked_to_stop() else Word.GO
             word, uploads = link.gather(asked, wire.pack_up(parcels))
         with watch.part("evaluate"):  # while rank 0 refines
             if fed.config.evaluates(t):
-                worker.look_at_test_data()
+                for i in roster.look():
+                    worker.look(i)
         if server:
             with watch.part("comm"):
                 arrived = wire.unpack_up(uploads)
@@ -68,15 +74,18 @@ def run(
         t += 1
 
 
-def _broadcast(link: Link, wire: Wire, word: Word, shared: Prototypes) -> tuple[Word, Prototypes]:
-    """Returns rank 0's word and global prototypes on every rank."""
-    present_K = shared.present_K.numpy()
-    body = wire.pack_down(present_K, shared.value_KD.numpy()[present_K]) if link.is_server else _NOTHING
+def _broadcast(
+    link: Link, wire: Wire, word: Word, costs: Costs, shared: Prototypes
+) -> tuple[Word, Prototypes]:
+    """Returns rank 0's word and global prototypes on every rank, and brings it rank 0's measured costs."""
+    body = np.empty(0, dtype=np.uint8)
+    if link.is_server:
+        present_K = shared.present_K.numpy()
+        rows = wire.pack_down(present_K, shared.value_KD.numpy()[present_K])
+        body = np.concatenate([costs.rate_A.view(np.uint8), rows])
     word, body = link.broadcast(word, body)
-    present_K, value_RD = wire.unpack_down(body)
+    costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
+    present_K, value_RD = wire.unpack_down(body[costs.rate_A.nbytes :])
     value_KD = torch.zeros(wire.classes, wire.features)
     value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD)
     return word, Prototypes(value_KD, torch.from_numpy(present_K))
-
-
-_NOTHING = np.empty(0, dtype=np.uint8)

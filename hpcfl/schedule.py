@@ -1,29 +1,132 @@
-"""Which rank trains which client. Placement never changes results."""
+"""Who trains whom. Clients belong to a device; the ranks that share it take them one by one.
+
+Nothing here changes results: whoever trains a client, in whatever order, its bits are the same.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 
-class Pinned:
-    """A fixed table: every client stays on one rank, the ranks' costs balanced."""
+@dataclass(frozen=True)
+class Pool:
+    """Ranks of one node that share a device, and so its clients."""
 
-    def __init__(self, costs: Sequence[float], workers: Sequence[int]):
-        """Deals clients, the most expensive first, each to the rank with the least to do so far."""
-        self.rank_of = np.empty(len(costs), dtype=np.int64)
-        heap = [(0.0, rank) for rank in workers]
-        for client in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
-            load, rank = heapq.heappop(heap)
-            self.rank_of[client] = rank
-            heapq.heappush(heap, (load + costs[client], rank))
+    node: int
+    ranks: tuple[int, ...]
 
-    def hosted(self, rank: int) -> list[int]:
-        """Returns the clients whose state lives on this rank."""
-        return np.flatnonzero(self.rank_of == rank).tolist()
 
-    def take(self, rank: int, participants: np.ndarray) -> list[int]:
-        """Returns the participants that this rank trains."""
-        return participants[self.rank_of[participants] == rank].tolist()
+def pools(places: Sequence[tuple[int, str]], workers: Iterable[int], pinned: bool) -> list[Pool]:
+    """Returns the pools of a run: the workers by (node, device), or each alone where clients are pinned."""
+    if pinned:
+        return [Pool(places[rank][0], (rank,)) for rank in workers]
+    members: dict[tuple[int, str], list[int]] = {}
+    for rank in workers:
+        members.setdefault(places[rank], []).append(rank)
+    return [Pool(node, tuple(ranks)) for (node, _), ranks in members.items()]
+
+
+def deal(costs: Sequence[float], pools: Sequence[Pool]) -> list[int]:
+    """Returns each client's pool: the most expensive first, each to where a rank has least to do so far."""
+    pool_of = [0] * len(costs)
+    heap = [(0.0, number) for number in range(len(pools))]
+    for client in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        load, number = heapq.heappop(heap)
+        pool_of[client] = number
+        heapq.heappush(heap, (load + costs[client] / len(pools[number].ranks), number))
+    return pool_of
+
+
+class Costs:
+    """What a client's round is expected to cost: samples × FLOPs, corrected by measured seconds.
+
+    The correction is one rate per architecture. Rank 0 measures and tells: queues must be alike on all ranks.
+    """
+
+    def __init__(self, work_M: Sequence[float], architecture_M: Sequence[int]):
+        """`work_M` is samples × FLOPs of each client, `architecture_M` the number of its architecture."""
+        self.work_M, self.architecture_M = np.asarray(work_M, dtype=np.float64), np.asarray(architecture_M)
+        architectures = int(self.architecture_M.max()) + 1
+        self.rate_A = np.ones(architectures)
+        self.seconds_A, self.done_A = np.zeros(architectures), np.zeros(architectures)
+
+    def of_clients(self) -> np.ndarray:
+        """Returns the expected cost of each client."""
+        return self.work_M * self.rate_A[self.architecture_M]
+
+    def measure(self, seconds_M: np.ndarray) -> None:
+        """Learns from a round's seconds; NaN where a client did not train."""
+        trained = np.flatnonzero(~np.isnan(seconds_M))
+        np.add.at(self.seconds_A, self.architecture_M[trained], seconds_M[trained])
+        np.add.at(self.done_A, self.architecture_M[trained], self.work_M[trained])
+        if self.seconds_A.sum():  # one not yet seen is taken for an average one
+            average = self.seconds_A.sum() / self.done_A.sum()
+            self.rate_A = np.where(self.done_A > 0, self.seconds_A / self.done_A.clip(min=1), average)
+
+
+class Roster:
+    """What this rank does, round by round: whom it trains, looks at and compares.
+
+    A queue is the same list on every rank of the pool; a counter of the node gives out its places. Counters
+    are never reset: every rank takes until it draws a blank, so each queue uses up its length plus one number
+    per rank, and all ranks know where the next begins.
+    """
+
+    def __init__(self, pool_of: Sequence[int], pools: Sequence[Pool], rank: int, take: Callable[[int], int]):
+        mine = [number for number, pool in enumerate(pools) if rank in pool.ranks]
+        self.pool = pools[mine[0]] if mine else Pool(-1, ())
+        self.clients = [i for i, number in enumerate(pool_of) if number in mine]
+        on_node = [number for number, pool in enumerate(pools) if pool.node == self.pool.node]
+        self.counter = on_node.index(mine[0]) if mine else 0
+        self.place = self.pool.ranks.index(rank) if mine else 0
+        self.draw = take
+        self.used = 0
+        self.stale = set(self.clients)
+        self.chosen: set[int] = set()
+        self.trained: list[int] = []
+        self.looked: list[int] = []
+        self.known: list[int] = []
+
+    def share(self, clients: Sequence[int]) -> Sequence[int]:
+        """Returns this rank's part of a list that the pool divides evenly, without asking anyone."""
+        return clients[self.place :: len(self.pool.ranks)] if self.pool.ranks else []
+
+    def train(self, participants: np.ndarray, costs: np.ndarray) -> Iterator[int]:
+        """Yields the participants that this rank trains, the most expensive first."""
+        self.chosen = set(participants.tolist()) & set(self.clients)
+        self.stale |= self.chosen
+        self.trained = []
+        for i in self._queue(sorted(self.chosen, key=lambda i: (-costs[i], i))):
+            self.trained.append(i)
+            yield i
+
+    def look(self) -> Iterator[int]:
+        """Yields whose test data this rank looks at: whom it has just trained, and others not looked at yet."""
+        self.looked = []
+        for i in chain(self.trained, self._queue(sorted(self.stale - self.chosen))):
+            self.looked.append(i)
+            yield i
+        self.known = sorted(set(self.clients) - self.stale)
+        self.stale.clear()
+
+    def compare(self) -> list[int]:
+        """Returns whom this rank compares with the new prototypes: its looks, and its share of older ones.
+
+        Another rank's look of this round may not be finished yet; older ones are, on every rank.
+        """
+        return [*self.looked, *self.share(self.known)]
+
+    def _queue(self, clients: Sequence[int]) -> Iterator[int]:
+        ranks = len(self.pool.ranks)
+        if ranks < 2:
+            yield from clients
+            return
+        first = self.used
+        self.used += len(clients) + ranks
+        while (place := self.draw(self.counter) - first) < len(clients):
+            yield clients[place]

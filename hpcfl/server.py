@@ -16,6 +16,7 @@ from hpcfl.log.writer import Log
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import Prototypes, margin_K
+from hpcfl.schedule import Costs
 from hpcfl.stopwatch import Stopwatch
 
 Row = dict[str, Any]
@@ -31,11 +32,12 @@ class Server:
         wire: Wire,
         log: Log,
         cores: int,
+        costs: Costs,
         device: torch.device,
         show: Callable[[int, Mapping[str, Any]], None],
     ):
         self.fed, self.method, self.wire, self.log, self.cores = fed, method, wire, log, cores
-        self.device = device
+        self.costs, self.device = costs, device
         self.show = show
         self.row: Row = {}
         self.saved: Row = {}
@@ -107,6 +109,7 @@ class Server:
             for name, right in right_M.items():
                 known = looked[looked[name] >= 0]
                 right[known["client"]] = known[name]
+        self.costs.measure(seconds_M)
         self.row |= self._accuracies(right_M, evaluated) | {
             "/round/loss": self._mean_loss(loss_M),
             "/client/loss": loss_M,

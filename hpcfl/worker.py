@@ -1,4 +1,4 @@
-"""The clients of one rank: their state vectors, one buffer to train in, and what is reported of them."""
+"""A rank's work on clients: one buffer to train in, one network per architecture bound to it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hpcfl import seeds
+from hpcfl.arena import Arena
 from hpcfl.client import Samples, features, train
 from hpcfl.comm.report import UNDEFINED, Report
 from hpcfl.comm.wire import Parcel
@@ -19,7 +20,8 @@ from hpcfl.methods.infer import nearest_N, right
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import Network, build
-from hpcfl.state import Block, Layout, bind, copy_into, empty_vector, module_blocks
+from hpcfl.records import Records
+from hpcfl.state import Layout, bind, copy_into, empty_vector
 
 
 @dataclass(frozen=True)
@@ -36,72 +38,92 @@ class Slot:
         return Prototypes(self.views["local.value"], self.views["local.present"])
 
 
-@dataclass(frozen=True)
-class Look:
-    """A client's test split through its network: what can be known before the next global prototypes."""
-
-    z_ND: Tensor
-    y_N: Tensor
-    by_head: int
-    by_local: int
-
-
 class Worker:
-    """Trains and evaluates its clients, one at a time, in one buffer as large as its largest network."""
+    """Trains and evaluates clients, one at a time: copy the state in, work, copy it out."""
 
-    def __init__(self, fed: Federation, method: Method, device: torch.device, hosted: list[int]):
-        self.fed, self.method, self.device, self.hosted = fed, method, device, hosted
+    def __init__(
+        self,
+        fed: Federation,
+        method: Method,
+        device: torch.device,
+        records: Records,
+        arena: Arena,
+        clients: Iterable[int],
+    ):
+        self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
         self.x = torch.from_numpy(fed.data.x).to(device)
         self.y = torch.from_numpy(fed.data.y).to(device)
         self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
-        networks = self._networks({fed.clients[i].architecture for i in hosted})
-        layouts = {name: Layout(self._blocks(network)) for name, network in networks.items()}
-        self.buffer = empty_vector(max((x.nbytes for x in layouts.values()), default=0), device)
-        self.slots = {}
-        for name, network in networks.items():
-            views = layouts[name].views(self.buffer)
+        names = sorted({fed.clients[i].architecture for i in clients})
+        layouts = {name: records.states[name] for name in names}
+        self.buffer = empty_vector(max((layout.nbytes for layout in layouts.values()), default=0), device)
+        self.slots: dict[str, Slot] = {}
+        for name, layout in layouts.items():
+            network, views = records.network(name), layout.views(self.buffer)
             bind(network, views)
-            self.slots[name] = Slot(network, layouts[name], views)
-        self.vectors = {i: self._first_state(i) for i in hosted}
-        self.looks: dict[int, Look] = {}
-        self.reports = self._blank()
+            self.slots[name] = Slot(network, layout, views)
+        self.reports: dict[int, Report] = {}
         self.busy = 0.0
+
+    def start(self, i: int) -> None:
+        """Writes the state of a client before its first round: parameters keyed by client."""
+        fed, name = self.fed, self.fed.clients[i].architecture
+        whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
+        torch.manual_seed(seeds.key(fed.config.seed, *whose))
+        kept = self._kept(i)
+        kept["state"].zero_()
+        copy_into(self.records.state(i).views(kept["state"]), build(name, fed.data.shape, *fed.dims))
 
     def update(self, t: int, i: int, target: Prototypes) -> Parcel:
         """Trains client i in round t and returns what it sends: the rows of the classes it has."""
         start, busy = time.perf_counter(), time.process_time()
-        slot = self._enter(i)
+        slot, report = self._enter(i), self._report(i)
         if not slot.views["diverged"]:
-            loss = self._train(t, i, slot, target)
-            self._leave(i, slot)
-            self.looks.pop(i, None)
-            self.reports[i].loss = loss
+            report.loss = self._train(t, i, slot, target)
+            self._kept(i)["state"].copy_(self.buffer[: slot.layout.nbytes])
         diverged = bool(slot.views["diverged"])
-        self.reports[i].trained = True
-        self.reports[i].seconds = time.perf_counter() - start
+        report.trained = True
+        report.seconds = time.perf_counter() - start
         self.busy += time.process_time() - busy
         return self._parcel(i, slot, diverged)
 
-    def look_at_test_data(self) -> None:
-        """Computes test features, and accuracies by head and local prototypes, where they are out of date."""
+    def look(self, i: int) -> None:
+        """Keeps a client's test features, and its right answers by head and local prototypes."""
         busy = time.process_time()
-        for i in self.hosted:
-            if i not in self.looks:
-                self.looks[i] = self._look(i)
+        slot, kept = self._enter(i), self._kept(i)
+        if slot.views["diverged"]:  # it answers nothing, so nothing is right
+            kept["z"].zero_()
+            kept["right"].zero_()
+        else:
+            samples = self._samples(self.fed.clients[i].test)
+            batch = self.fed.config.runtime.inference_batch
+            z_ND = torch.cat([z_BD for z_BD, _ in features(slot.network, samples, batch)])
+            with torch.no_grad():
+                by_head = right(slot.network.head(z_ND).argmax(1), samples.labels_N)
+            known = bool(slot.prototypes.present_K.any())
+            by_local = right(nearest_N(z_ND, slot.prototypes), samples.labels_N) if known else UNDEFINED
+            kept["z"].copy_(z_ND)
+            kept["right"].copy_(torch.tensor([by_head, by_local]))
         self.busy += time.process_time() - busy
 
-    def report(self, target: Prototypes, evaluated: bool) -> tuple[float, Iterable[Report]]:
-        """Returns the round's CPU seconds and a record per client, complete with its prototypes here."""
+    def compare(self, i: int, target: Prototypes) -> None:
+        """Completes a client's report, now that the prototypes of its round are here."""
         busy = time.process_time()
-        for i, look in self.looks.items() if evaluated else ():
-            report = self.reports[i]
-            report.evaluated, report.by_head, report.by_local = True, look.by_head, look.by_local
-            if target.present_K.any():
-                report.by_global = right(nearest_N(look.z_ND, self._allowed(i, target)), look.y_N)
-        reports, self.reports = self.reports, self._blank()
+        report, kept = self._report(i), self._kept(i)
+        report.evaluated = True
+        report.by_head, report.by_local = kept["right"].tolist()
+        if target.present_K.any():
+            diverged = self.records.state(i).views(kept["state"])["diverged"]
+            y_N = self.y[torch.from_numpy(self.fed.clients[i].test).to(self.device)]
+            predicted_N = nearest_N(kept["z"].to(self.device), self._allowed(i, target))
+            report.by_global = 0 if diverged else right(predicted_N, y_N)
         self.busy += time.process_time() - busy
-        spent, self.busy = self.busy, 0.0
-        return spent, reports.values()
+
+    def take_reports(self) -> tuple[float, list[Report]]:
+        """Returns the CPU seconds of this rank's work and its reports since the last call."""
+        taken = self.busy, list(self.reports.values())
+        self.busy, self.reports = 0.0, {}
+        return taken
 
     def _train(self, t: int, i: int, slot: Slot, target: Prototypes) -> float:
         """Trains in the buffer, stores the local prototypes there, and returns the loss."""
@@ -127,9 +149,6 @@ class Worker:
         slot.views["diverged"].fill_(not (np.isfinite(loss) and prototypes.finite))
         return loss
 
-    def _blank(self) -> dict[int, Report]:
-        return {i: Report(i) for i in self.hosted}
-
     def _parcel(self, i: int, slot: Slot, diverged: bool) -> Parcel:
         present_K = slot.prototypes.present_K
         if diverged or not self.fed.recipe.exchange:
@@ -137,20 +156,6 @@ class Worker:
         rows = present_K.cpu().numpy().copy()  # the buffer is the next client's
         value_RD = slot.prototypes.value_KD[present_K].cpu().numpy()
         return Parcel(i, diverged, rows, value_RD, self.fed.class_counts_MK[i][rows])
-
-    def _look(self, i: int) -> Look:
-        slot = self._enter(i)
-        samples = self._samples(self.fed.clients[i].test)
-        batch = self.fed.config.runtime.inference_batch
-        z_ND = torch.cat([z_BD for z_BD, _ in features(slot.network, samples, batch)])
-        y_N = samples.labels_N
-        if slot.views["diverged"]:  # it answers nothing, so nothing is right
-            return Look(z_ND.zero_(), torch.full_like(y_N, -1), 0, 0)
-        with torch.no_grad():
-            head = right(slot.network.head(z_ND).argmax(1), y_N)
-        known = bool(slot.prototypes.present_K.any())
-        local = right(nearest_N(z_ND, slot.prototypes), y_N) if known else UNDEFINED
-        return Look(z_ND, y_N, head, local)
 
     def _allowed(self, i: int, target: Prototypes) -> Prototypes:
         if not self.fed.config.method.own_classes:
@@ -160,33 +165,13 @@ class Worker:
     def _samples(self, index: np.ndarray) -> Samples:
         return Samples(self.x, self.y, torch.from_numpy(index).to(self.device))
 
+    def _report(self, i: int) -> Report:
+        return self.reports.setdefault(i, Report(i))
+
+    def _kept(self, i: int) -> dict[str, Tensor]:
+        return self.records.layout(i).views(self.arena.vectors[i])
+
     def _enter(self, i: int) -> Slot:
         slot = self.slots[self.fed.clients[i].architecture]
-        self.buffer[: slot.layout.nbytes].copy_(self.vectors[i])
+        self.buffer[: slot.layout.nbytes].copy_(self._kept(i)["state"])
         return slot
-
-    def _leave(self, i: int, slot: Slot) -> None:
-        self.vectors[i].copy_(self.buffer[: slot.layout.nbytes])
-
-    def _networks(self, names: set[str]) -> dict[str, Network]:
-        with torch.device("meta"):
-            return {name: build(name, self.fed.data.shape, *self.fed.dims) for name in sorted(names)}
-
-    def _blocks(self, network: Network) -> list[Block]:
-        classes, features = self.fed.dims
-        return [
-            *module_blocks(network),
-            Block("local.value", torch.float32, (classes, features)),
-            Block("local.present", torch.bool, (classes,)),
-            Block("diverged", torch.bool, ()),
-        ]
-
-    def _first_state(self, i: int) -> Tensor:
-        """Returns the state of a client before its first round: parameters keyed by client."""
-        fed, name = self.fed, self.fed.clients[i].architecture
-        whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
-        torch.manual_seed(seeds.key(fed.config.seed, *whose))
-        layout = self.slots[name].layout
-        vector = empty_vector(layout.nbytes)
-        copy_into(layout.views(vector), build(name, fed.data.shape, *fed.dims))
-        return vector

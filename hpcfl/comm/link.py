@@ -43,6 +43,10 @@ class Traffic:
         return taken
 
 
+COUNTERS = 64
+"""Counters of a node, from which its ranks take numbers."""
+
+
 @dataclass
 class Link(ABC):
     """Ranks of a run. Rank 0 is the server; with one process it is every worker too."""
@@ -52,6 +56,8 @@ class Link(ABC):
     local_rank: int
     library: str
     traffic: Traffic = field(default_factory=Traffic)
+    node: int = 0
+    """Which node this rank is on, once the ranks have met."""
 
     @property
     def is_server(self) -> bool:
@@ -61,6 +67,18 @@ class Link(ABC):
     def workers(self) -> range:
         """The ranks that host clients."""
         return range(1, self.size) if self.size > 1 else range(1)
+
+    @abstractmethod
+    def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
+        """Finds the ranks of this node, before the first round; every rank calls it."""
+
+    @abstractmethod
+    def take(self, counter: int) -> int:
+        """Returns a counter of this node and advances it, in one step; counters start at 0."""
+
+    @abstractmethod
+    def share(self, nbytes: int) -> np.ndarray:
+        """Returns bytes that all ranks of this node share; every rank of the node calls it."""
 
     @abstractmethod
     def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from typing import Any
@@ -10,18 +11,22 @@ import mpi4py
 import numpy as np
 
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.link import Link, Word
+from hpcfl.comm.link import COUNTERS, Link, Word
 from hpcfl.errors import Refused
 
 mpi4py.rc.initialize = False
+os.environ.setdefault(
+    "OMPI_MCA_osc", "^ucx"
+)  # Open MPI's UCX windows complain loudly where there is no fabric
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)  # a foreign launcher: refused below, with the reason
     from mpi4py import MPI
 
-ARRIVAL_NAP = 2e-3
-"""Longest sleep while other ranks still compute: short waits stay short, long ones cost no core."""
+    from hpcfl.comm.board import Shared
+    from hpcfl.comm.meeting import LONGEST, Meeting
+
 TRANSFER_NAP = 2e-4
-"""Longest sleep once all are there."""
+"""Longest sleep in a collective, once all ranks are there."""
 
 
 class MpiLink(Link):
@@ -47,53 +52,82 @@ class MpiLink(Link):
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         super().__init__(self.comm.rank, self.comm.size, node.rank, library)
         node.Free()
+        self.meeting: Meeting | None = None
+        self.arenas: list[Shared] = []
+
+    def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
+        self.meeting = Meeting(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes)
+        self.node = self.meeting.node
 
     def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:
+        self._arrive()
         head = np.array([word, body.nbytes], dtype=np.int64)
-        self._wait(self.comm.Ibcast(head, root=0), arrival=True)
+        self._finish(self.comm.Ibcast(head, root=0))
         if not self.is_server:
             body = np.empty(head[1], dtype=np.uint8)
         if head[1]:
-            self._wait(self.comm.Ibcast(body, root=0))
+            self._finish(self.comm.Ibcast(body, root=0))
         self.traffic.nbytes += int(head.nbytes + head[1]) * (self.size - 1)
         return Word(int(head[0])), body
 
     def gather(self, word: Word, body: np.ndarray) -> tuple[Word, list[np.ndarray]]:
+        self._arrive()
         head = np.array([word, body.nbytes], dtype=np.int64)
         if not self.is_server:
-            self._wait(self.comm.Igather(head, None, root=0), arrival=True)
-            self._wait(self.comm.Igatherv(body, None, root=0))
+            self._finish(self.comm.Igather(head, None, root=0))
+            self._finish(self.comm.Igatherv(body, None, root=0))
             return word, []
         heads = np.empty((self.size, 2), dtype=np.int64)
-        self._wait(self.comm.Igather(head, heads, root=0), arrival=True)
+        self._finish(self.comm.Igather(head, heads, root=0))
         sizes = heads[:, 1]
         ends = np.cumsum(sizes)
         whole = np.empty(ends[-1], dtype=np.uint8)
-        self._wait(self.comm.Igatherv(body, [whole, sizes, ends - sizes, MPI.BYTE], root=0))
+        self._finish(self.comm.Igatherv(body, [whole, sizes, ends - sizes, MPI.BYTE], root=0))
         self.traffic.nbytes += int(heads[1:].nbytes + sizes[1:].sum())
         return Word(int(np.bitwise_or.reduce(heads[:, 0]))), np.split(whole, ends[:-1])
 
+    def take(self, counter: int) -> int:
+        assert self.meeting is not None
+        return self.meeting.board.take(counter)
+
+    def share(self, nbytes: int) -> np.ndarray:
+        assert self.meeting is not None
+        self.arenas.append(Shared(self.meeting.comm, nbytes))
+        return self.arenas[-1].bytes
+
     def facts(self, mine: Any) -> list[Any]:
-        self._wait(self.comm.Ibarrier(), arrival=True)
+        self._doze(self.comm.Ibarrier())
         return self.comm.allgather(mine)
 
     def close(self) -> None:
-        self._wait(self.comm.Ibarrier(), arrival=True)
+        self._doze(self.comm.Ibarrier())
+        if self.meeting is not None:
+            self.meeting.free()
         MPI.Finalize()
 
     def abort(self, code: int) -> None:
         self.comm.Abort(code)
 
-    def _wait(self, request: MPI.Request, arrival: bool = False) -> None:
-        """Waits politely: tests, and sleeps in between, at first briefly."""
+    def _arrive(self) -> None:
+        """Waits for all ranks; what others wrote to the node's memory before they came is then visible."""
+        assert self.meeting is not None
         start = time.perf_counter()
-        longest = ARRIVAL_NAP if arrival else TRANSFER_NAP
-        nap = 2e-5
+        for arena in self.arenas:
+            arena.window.Sync()
+        self.meeting.arrive()
+        for arena in self.arenas:
+            arena.window.Sync()
+        self.traffic.waited += time.perf_counter() - start
+
+    def _finish(self, request: MPI.Request) -> None:
+        """Completes a collective that all ranks have come to."""
+        assert self.meeting is not None
+        start = time.perf_counter()
+        self.meeting.sleep_until(request.Test, TRANSFER_NAP)
+        self.traffic.moved += time.perf_counter() - start
+
+    @staticmethod
+    def _doze(request: MPI.Request) -> None:
+        """Waits at start and end, where ranks have no board."""
         while not request.Test():
-            time.sleep(nap)
-            nap = min(2 * nap, longest)
-        spent = time.perf_counter() - start
-        if arrival:
-            self.traffic.waited += spent
-        else:
-            self.traffic.moved += spent
+            time.sleep(LONGEST)

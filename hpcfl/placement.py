@@ -1,0 +1,68 @@
+"""Where everything is: agreed by all ranks before the first round."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from hpcfl import cores
+from hpcfl.arena import Arena, choose, room_here
+from hpcfl.comm.link import Link
+from hpcfl.federation import Federation
+from hpcfl.records import Records
+from hpcfl.schedule import Costs, Roster, deal, pools
+
+
+@dataclass(frozen=True)
+class Placed:
+    """This rank's clients and memory, and what the run as a whole has."""
+
+    roster: Roster
+    records: Records
+    arena: Arena
+    placement: str
+    why: str
+    """Why the arena is not of the first choice."""
+    nodes: int
+    cores: int
+
+
+def place(link: Link, fed: Federation, costs: Costs, device: torch.device) -> Placed:
+    """Returns where this rank's clients live; every rank calls it."""
+    runtime = fed.config.runtime
+    mine = (platform.node(), link.node, identity(device), cores.mine(), room_here())
+    hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
+    places = list(zip(nodes, devices, strict=True))
+    records = Records(fed)
+    kind, why, pinned = "private", "", runtime.placement == "pinned"
+    sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
+
+    def split(pinned: bool) -> tuple[list[int], list[int]]:
+        """Returns each client's pool and node."""
+        groups = pools(places, link.workers, pinned)
+        pool_of = deal(costs.of_clients().tolist(), groups)
+        return pool_of, [groups[number].node for number in pool_of]
+
+    pool_of, node_of = split(pinned)
+    need = {node: sum(size for size, at in zip(sizes, node_of, strict=True) if at == node) for node in nodes}
+    with link.agreed():
+        needs = [(host, node, need[node]) for host, node in zip(hosts, nodes, strict=True)]
+        kind, why = choose(runtime.arena, needs, dict(zip(hosts, rooms, strict=True)))
+    if kind == "private" and not pinned:
+        pinned = True
+        pool_of, node_of = split(pinned)
+    roster = Roster(pool_of, pools(places, link.workers, pinned), link.rank, link.take)
+    here = roster.clients if kind == "private" else [i for i, node in enumerate(node_of) if node == link.node]
+    leader = nodes.index(link.node) == link.rank
+    arena = Arena(link, kind, {i: sizes[i] for i in here}, leader)
+    total = cores.total(zip(hosts, allowed, strict=True))
+    return Placed(roster, records, arena, "pinned" if pinned else "pool", why, len(set(nodes)), total)
+
+
+def identity(device: torch.device) -> str:
+    """Returns what tells one device of a node from another: a GPU's UUID, or `cpu`."""
+    if device.type != "cuda":
+        return "cpu"
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", device))

@@ -1,0 +1,45 @@
+"""What is kept of a client between rounds: its state, and its last look at the test data."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcfl.federation import Federation
+from hpcfl.models.network import Network, build
+from hpcfl.state import Block, Layout, module_blocks
+
+
+class Records:
+    """The blocks of every client's record, known on every rank."""
+
+    def __init__(self, fed: Federation):
+        self.fed = fed
+        classes, features = fed.dims
+        self.states: dict[str, Layout] = {}
+        for name in fed.architectures:
+            extra = (
+                Block("local.value", torch.float32, (classes, features)),
+                Block("local.present", torch.bool, (classes,)),
+                Block("diverged", torch.bool, ()),
+            )
+            self.states[name] = Layout([*module_blocks(self.network(name)), *extra])
+
+    def network(self, architecture: str) -> Network:
+        """Returns a network without memory of its own."""
+        with torch.device("meta"):
+            return build(architecture, self.fed.data.shape, *self.fed.dims)
+
+    def state(self, i: int) -> Layout:
+        """Returns where the blocks of a client's state lie."""
+        return self.states[self.fed.clients[i].architecture]
+
+    def layout(self, i: int) -> Layout:
+        """Returns where a client's state, test features and right answers (by head, by local) lie."""
+        client = self.fed.clients[i]
+        return Layout(
+            [
+                Block("state", torch.uint8, (self.state(i).nbytes,)),
+                Block("z", torch.float32, (len(client.test), self.fed.dims[1])),
+                Block("right", torch.int64, (2,)),
+            ]
+        )
