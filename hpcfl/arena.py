@@ -40,8 +40,8 @@ def room_here() -> Room:
 def choose(setting: str, needs: Sequence[tuple[str, int, int]], rooms: Mapping[str, Room]) -> tuple[str, str]:
     """Returns the kind of arena for a run, and why it is not the first choice.
 
-    `needs` holds (host, node, bytes); pretend nodes of one host draw on the same room. All ranks decide alike,
-    because one rank that fails to write would take the job down without a word.
+    `needs` holds (host, node, bytes); pretend nodes of one host draw on the same room. All ranks decide
+    alike, because one rank that fails to write would take the job down without a word.
     """
     need: dict[str, int] = {}
     for host, _, nbytes in set(needs):

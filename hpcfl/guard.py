@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -51,11 +53,29 @@ def say(text: str, speaks: bool = True) -> None:
         print(f"hpcfl: {text}", file=sys.stderr, flush=True)
 
 
+class Watchdog(threading.Thread):
+    """Ends this rank if its launcher is gone: Open MPI's ranks may go on computing for nobody.
+
+    It never calls MPI: that is the main thread's alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.parent = os.getppid()
+
+    def run(self) -> None:
+        while os.getppid() == self.parent:
+            time.sleep(1)
+        os.write(2, b"hpcfl: the launcher is gone\n")
+        os._exit(FAILED)
+
+
 class Signals:
     """Once: the run ends after this round. Twice: at once.
 
     Open MPI's mpirun kills its ranks 0.3 s after it forwards SIGINT or SIGTERM, and sends SIGTERM when a rank
-    fails: there these two keep their meaning, and only SIGUSR1 asks for a stop.
+    fails: there these two keep their meaning, and only SIGUSR1 asks for a stop. SIGUSR2 prints where every
+    thread of the rank stands, and nothing else.
     """
 
     def __init__(self, speaks: bool, open_mpi: bool):
@@ -63,6 +83,7 @@ class Signals:
         self.speaks = speaks
         for number in (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

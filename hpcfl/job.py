@@ -15,7 +15,7 @@ from hpcfl.configfile import load
 from hpcfl.devices import set_up
 from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
-from hpcfl.guard import BAD_INPUT, DONE, SETTLE, Signals, guarded
+from hpcfl.guard import BAD_INPUT, DONE, SETTLE, Signals, Watchdog, guarded
 from hpcfl.log.place import default_path, settle
 from hpcfl.screen import Screen, screen
 
@@ -45,6 +45,8 @@ def train(path: str | None, settings: Sequence[str], out: str | None, fresh: boo
             raise
         time.sleep(SETTLE)  # some launchers end all processes with the first: let the speaker be that one
         return BAD_INPUT
+    if found is not None:
+        Watchdog().start()
     signals = Signals(speaks, open_mpi=found is not None and found.open_mpi is True)
     return guarded(link, lambda: _prepare(link, checked, out, fresh, signals))
 
@@ -121,7 +123,8 @@ def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> st
         f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
         f"{_many(link.size, 'rank')} on {_many(placed.nodes, 'node')}, {_many(placed.cores, 'core')}"
-        f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena{placed.why and f' ({placed.why})'}"
+        f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
+        f"{f' ({placed.why})' if placed.why else ''}"
     )
 
 

@@ -106,7 +106,7 @@ class Roster:
             yield i
 
     def look(self) -> Iterator[int]:
-        """Yields whose test data this rank looks at: whom it has just trained, and others not looked at yet."""
+        """Yields whose test data this rank looks at: whom it just trained, and others not looked at yet."""
         self.looked = []
         for i in chain(self.trained, self._queue(sorted(self.stale - self.chosen))):
             self.looked.append(i)

@@ -13,10 +13,10 @@ from mpi4py import MPI
 class Shared:
     """Bytes in a window of a node's communicator; the first rank's segment holds them all."""
 
-    def __init__(self, comm: MPI.Comm, nbytes: int):
+    def __init__(self, comm: MPI.Intracomm, nbytes: int):
         self.window = MPI.Win.Allocate_shared(nbytes if comm.rank == 0 else 0, 1, comm=comm)
         memory, _ = self.window.Shared_query(0)
-        self.bytes = np.frombuffer(memory, dtype=np.uint8)[:nbytes]
+        self.bytes = np.asarray(memory).view(np.uint8)[:nbytes]
         self.window.Lock_all(MPI.MODE_NOCHECK)
 
     def free(self) -> None:
@@ -28,7 +28,7 @@ class Shared:
 class Board:
     """Arrival and waking words, one of each per rank of the node, a word of the leader's, and counters."""
 
-    def __init__(self, comm: MPI.Comm, counters: int):
+    def __init__(self, comm: MPI.Intracomm, counters: int):
         self.rank, ranks = comm.rank, comm.size
         self.shared = Shared(comm, 8 * (2 * ranks + 1 + counters))
         words = self.shared.bytes.view(np.int64)

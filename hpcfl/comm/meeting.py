@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from mpi4py import MPI
@@ -18,9 +19,9 @@ SHORTEST, LONGEST = 2e-5, 5e-3
 class Meeting:
     """The ranks of a run by node: a board on each, and one barrier between the nodes' first ranks."""
 
-    def __init__(self, world: MPI.Comm, pretend_nodes: int, counters: int, stall_seconds: float):
+    def __init__(self, world: MPI.Intracomm, pretend_nodes: int, counters: int, stall_seconds: float):
         real = world.Split_type(MPI.COMM_TYPE_SHARED)
-        self.comm = real.Split(real.rank * pretend_nodes // real.size, world.rank)
+        self.comm = cast(MPI.Intracomm, real.Split(real.rank * pretend_nodes // real.size, world.rank))
         leads = self.comm.rank == 0
         leaders = world.Split(0 if leads else MPI.UNDEFINED, world.rank)
         here = np.array([leaders.rank, leaders.size] if leads else [0, 0], dtype=np.int64)
@@ -67,9 +68,9 @@ class Meeting:
             missing = board.beats == before
             missing[board.rank] = False
         ranks = [rank for rank, is_missing in zip(self.world_ranks, missing, strict=True) if is_missing]
-        return (
-            f"rank{'s'[: len(ranks) > 1]} {', '.join(map(str, ranks))}" if ranks else "a rank of another node"
-        )
+        if not ranks:
+            return "a rank of another node"
+        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
     def free(self) -> None:
         self.board.shared.free()
