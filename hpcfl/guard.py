@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -26,31 +27,35 @@ def guarded(link: Link, body: Callable[[], int]) -> int:
     try:
         code = body()
     except (Refused, RunFailed) as error:
-        say(str(error), link.is_server)
+        say(f"hpcfl: {error}", link.is_server)
         code = BAD_INPUT if isinstance(error, Refused) else FAILED
     except Stalled as error:
-        say(str(error))
-        link.abort(FAILED)
+        _end_all(link, f"hpcfl: {error}", FAILED)
     except KeyboardInterrupt:
-        say("interrupted", link.is_server)
-        link.abort(INTERRUPTED)
+        _end_all(link, "hpcfl: interrupted" if link.is_server else "", INTERRUPTED)
     except BaseException:
         text = traceback.format_exc()
         sys.stdout.flush()
         time.sleep(SETTLE)
-        sys.stderr.write("".join(f"[rank {link.rank}] {line}\n" for line in text.splitlines()))
-        sys.stderr.flush()
-        link.abort(FAILED)
+        _end_all(link, "\n".join(f"[rank {link.rank}] {line}" for line in text.splitlines()), FAILED)
     else:
         sys.stdout.flush()
     link.close()
     return code
 
 
+def _end_all(link: Link, last_word: str, code: int) -> None:
+    """Ends every rank; the launcher drops what it has not passed on by then, so it is given time."""
+    say(last_word, bool(last_word))
+    if link.size > 1:
+        time.sleep(SETTLE / 2)
+    link.abort(code)
+
+
 def say(text: str, speaks: bool = True) -> None:
     """Prints a last word, once: on the rank that speaks."""
     if speaks:
-        print(f"hpcfl: {text}", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 class Watchdog(threading.Thread):
@@ -66,7 +71,8 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         while os.getppid() == self.parent:
             time.sleep(1)
-        os.write(2, b"hpcfl: the launcher is gone\n")
+        with contextlib.suppress(OSError):  # nobody may be left to read it
+            os.write(2, b"hpcfl: the launcher is gone\n")
         os._exit(FAILED)
 
 
@@ -83,7 +89,7 @@ class Signals:
         self.speaks = speaks
         for number in (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
-        faulthandler.register(signal.SIGUSR2, all_threads=True)
+        faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

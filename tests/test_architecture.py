@@ -27,12 +27,16 @@ LAYERS = {
     "state": set(),
     "federation": BASE | PARTS,
     "schedule": set(),
+    "cores": set(),
+    "records": PARTS | {"federation", "state"},
+    "arena": {"comm", "errors"},
+    "placement": PARTS | {"arena", "cores", "federation", "records", "schedule"},
     "devices": {"errors"},
     "stopwatch": {"comm"},
     "client": BASE | PARTS,
-    "worker": BASE | PARTS | {"client", "federation", "state"},
+    "worker": BASE | PARTS | {"arena", "client", "federation", "records", "state"},
     "log": BASE | PARTS | {"configfile", "federation"},
-    "server": BASE | PARTS | {"federation", "log", "stopwatch"},
+    "server": BASE | PARTS | {"federation", "log", "schedule", "stopwatch"},
     "rounds": BASE | PARTS | {"federation", "schedule", "server", "stopwatch", "worker"},
 }
 
@@ -92,4 +96,4 @@ def test_help_the_catalogue_and_bad_input_load_neither_torch_nor_mpi(command):
 
 def test_the_number_of_keys_is_known():
     """A new key is a promise to users: change this number knowingly."""
-    assert len(list(keys())) == 43
+    assert len(list(keys())) == 46

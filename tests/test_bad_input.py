@@ -68,7 +68,10 @@ SETTINGS = {
     "log.evaluate_every=0": "log.evaluate_every = 0",
     "runtime.threads=0": "runtime.threads = 0",
     "runtime.device=gpu": "runtime.device = 'gpu': allowed is 'auto', 'cpu' or 'cuda'",
-    "runtime.placement=pool": "runtime.placement = 'pool': allowed is 'pinned'",
+    "runtime.placement=pools": "runtime.placement = 'pools': allowed is 'pool' or 'pinned' (nearest: pool)",
+    "runtime.arena=disk": "runtime.arena = 'disk': allowed is 'auto', 'shared', 'mapped' or 'private'",
+    "runtime.pretend_nodes=0": "runtime.pretend_nodes = 0",
+    "runtime.stall_minutes=-1": "runtime.stall_minutes = -1",
     "novalue": "--set novalue: write KEY=VALUE",
     "=3": "--set =3: write KEY=VALUE",
 }

@@ -1,33 +1,139 @@
+import heapq
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpcfl.devices import device_for
 from hpcfl.errors import BadInput
-from hpcfl.schedule import Pinned
+from hpcfl.schedule import Costs, Pool, Roster, deal, pools
+
+
+def test_ranks_that_share_a_device_of_a_node_are_a_pool():
+    places = [(0, "cpu"), (0, "gpu-a"), (0, "gpu-b"), (0, "gpu-a"), (1, "gpu-a")]
+    shared = pools(places, range(1, 5), pinned=False)
+    assert shared == [Pool(0, (1, 3)), Pool(0, (2,)), Pool(1, (4,))]
+    assert [pool.ranks for pool in pools(places, range(1, 5), pinned=True)] == [(1,), (2,), (3,), (4,)]
 
 
 def test_the_most_expensive_client_first_each_to_the_idlest_rank():
-    """Costs 5 4 3 3 on two ranks: 5 → 1, 4 → 2, then 3 → 2 (4 < 5) and the last 3 → 1 (5 < 7)."""
-    table = Pinned([3, 5, 3, 4], range(1, 3))
-    assert table.rank_of.tolist() == [2, 1, 1, 2]
-    assert table.hosted(1) == [1, 2]
-    assert table.take(2, np.array([0, 1])) == [0]
+    """Costs 5 4 3 3 on two ranks: 5 → first, 4 → second, then 3 → second (4 < 5), 3 → first (5 < 7)."""
+    assert deal([3, 5, 3, 4], pools([(0, "cpu")] * 3, range(1, 3), pinned=True)) == [1, 0, 0, 1]
 
 
-def test_every_client_has_a_place_and_no_rank_is_loaded_beyond_the_bound():
+def test_a_pool_gets_clients_in_proportion_to_its_ranks():
+    pool_of = deal([1.0] * 40, [Pool(0, (1, 2, 3)), Pool(1, (4,))])
+    assert pool_of.count(0) == 30
+
+
+def test_no_rank_is_loaded_beyond_the_bound_of_longest_first():
     """Longest-first is within 4/3 of the best; the best is at least the mean load and the largest cost."""
     costs = np.random.default_rng(0).integers(1, 100, 57)
-    table = Pinned(costs.tolist(), range(1, 8))
-    loads = np.bincount(table.rank_of, weights=costs, minlength=8)
-    assert loads[0] == 0
+    pool_of = deal(costs.tolist(), pools([(0, "cpu")] * 8, range(1, 8), pinned=True))
+    loads = np.bincount(pool_of, weights=costs, minlength=7)
     assert loads.max() <= 4 / 3 * max(costs.sum() / 7, costs.max())
-    assert sorted(i for rank in range(1, 8) for i in table.hosted(rank)) == list(range(57))
 
 
-def test_more_ranks_than_clients_leave_ranks_without():
-    table = Pinned([1, 1], range(1, 5))
-    assert sorted(table.rank_of) == [1, 2]
-    assert table.hosted(4) == []
+class Node:
+    """Ranks of one pool that draw from one counter, in an order that the test chooses."""
+
+    def __init__(self, ranks: int, clients: int):
+        self.counters = [itertools.count() for _ in range(4)]
+        pool = Pool(0, tuple(range(1, ranks + 1)))
+        draw = lambda counter: next(self.counters[counter])  # noqa: E731
+        self.rosters = [Roster([0] * clients, [pool], rank, draw) for rank in pool.ranks]
+
+    def interleave(self, work, rng: np.random.Generator) -> list[list[int]]:
+        """Returns what each rank gets when ranks come for more in a random order."""
+        iterators = [work(roster) for roster in self.rosters]
+        got: list[list[int]] = [[] for _ in iterators]
+        waiting = list(range(len(iterators)))
+        while waiting:
+            rank = rng.choice(waiting)
+            try:
+                got[rank].append(next(iterators[rank]))
+            except StopIteration:
+                waiting.remove(rank)
+        return got
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(0, 10**6))
+def test_whoever_comes_when_every_client_is_trained_looked_at_and_compared_once(ranks, clients, seed):
+    rng = np.random.default_rng(seed)
+    node = Node(ranks, clients)
+    stale = set(range(clients))
+    for _ in range(6):
+        chosen = rng.choice(clients, rng.integers(1, clients + 1), replace=False)
+        costs = rng.random(clients)
+        got = node.interleave(lambda roster, c=chosen, k=costs: roster.train(c, k), rng)
+        assert sorted(itertools.chain(*got)) == sorted(chosen)
+        stale |= set(chosen.tolist())
+        if rng.random() < 0.3:
+            continue  # a round without evaluation
+        looks = node.interleave(lambda roster: roster.look(), rng)
+        assert sorted(itertools.chain(*looks)) == sorted(stale)
+        for trained, looked in zip(got, looks, strict=True):
+            assert looked[: len(trained)] == trained
+        compared = [roster.compare() for roster in node.rosters]
+        assert sorted(itertools.chain(*compared)) == list(range(clients))
+        for looked, mine in zip(looks, compared, strict=True):
+            others = set(itertools.chain(*looks)) - set(looked)
+            assert not others & set(mine), "another rank's look of this round may not be finished"
+        stale = set()
+
+
+def test_a_queue_begins_with_the_most_expensive():
+    node = Node(1, 4)
+    (roster,) = node.rosters
+    assert list(roster.train(np.array([0, 1, 3]), np.array([1.0, 5.0, 9.0, 5.0]))) == [1, 3, 0]
+
+
+def test_a_rank_without_a_pool_does_nothing():
+    roster = Roster([0, 0], [Pool(0, (1,))], 0, lambda counter: 0)
+    assert list(roster.train(np.array([0, 1]), np.ones(2))) == []
+    assert list(roster.look()) == []
+    assert roster.compare() == []
+    assert list(roster.share(roster.clients)) == []
+
+
+def makespan(queue: list[float], ranks: int) -> float:
+    """Returns when the last rank is done if a free rank always takes the next."""
+    free = [0.0] * ranks
+    for cost in queue:
+        heapq.heapreplace(free, free[0] + cost)
+    return max(free)
+
+
+def test_with_20_of_100_clients_a_pool_is_done_before_a_fixed_table():
+    """Four workers, 100 clients of mixed cost, 20 of them a round: counted over 50 rounds."""
+    rng = np.random.default_rng(0)
+    costs = rng.choice([1.0, 2.0, 4.0, 8.0], 100) * rng.integers(10, 100, 100)
+    table = np.array(deal(costs.tolist(), pools([(0, "cpu")] * 5, range(1, 5), pinned=True)))
+    pooled, pinned, best = 0.0, 0.0, 0.0
+    for _ in range(50):
+        chosen = rng.choice(100, 20, replace=False)
+        pooled += makespan(sorted(costs[chosen], reverse=True), 4)
+        pinned += max(costs[chosen][table[chosen] == rank].sum() for rank in range(4))
+        best += max(costs[chosen].sum() / 4, costs[chosen].max())
+    assert pooled < 0.8 * pinned
+    assert pooled < 1.1 * best
+
+
+def test_measured_seconds_correct_the_cost_of_an_architecture():
+    """Architecture 1 takes three times as long per FLOP as 0: a client of 2 then costs more than one of 5."""
+    costs = Costs([10, 10, 5, 2], [0, 1, 0, 1])
+    assert costs.of_clients().tolist() == [10, 10, 5, 2]
+    costs.measure(np.array([1.0, 3.0, np.nan, np.nan]))
+    np.testing.assert_allclose(costs.of_clients(), [1.0, 3.0, 0.5, 0.6])
+
+
+def test_an_architecture_not_yet_measured_is_taken_for_an_average_one():
+    costs = Costs([10, 10], [0, 1])
+    costs.measure(np.array([2.0, np.nan]))
+    np.testing.assert_allclose(costs.of_clients(), [2.0, 2.0])
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ class Log:
                 raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
             raise
         now = time.monotonic()
-        self.next_write = now + (now - start) / SHARE
+        # the first write, which is of no row yet, is slow because everything is new
+        self.next_write = now if first else now + (now - start) / SHARE
 
     def _image(self) -> bytes:
         """Returns the whole file as bytes; HDF5 itself never touches the disk."""

@@ -11,6 +11,14 @@ from hpcfl.log.schema import ENTRIES
 
 SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=2"]
 
+WAYS = {
+    "pinned": ["runtime.placement=pinned"],
+    "mapped": ["runtime.arena=mapped"],
+    "private": ["runtime.arena=private"],
+    "nodes": ["runtime.pretend_nodes=3"],
+}
+"""Other ways to do the same run."""
+
 CASES = {
     "full": SMALL,
     "partial": [
@@ -23,6 +31,13 @@ CASES = {
     ],
     "few": [*SMALL, "federation.participation=2", "method.prototypes=running", "method.forget=true"],
     "local": [*SMALL, "method.name=local", "partition.name=iid"],
+    "rare": [
+        *SMALL,
+        "federation.participation=0.2",
+        "federation.clients=30",
+        "log.evaluate_every=2",
+        "partition.alpha=1.0",
+    ],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 

@@ -1,4 +1,4 @@
-"""Runs all cases in one MPI start: python -m tests.mpi.several DIRECTORY."""
+"""Runs all cases, and one of them in all ways, in one MPI start: python -m tests.mpi.several DIRECTORY."""
 
 import sys
 from pathlib import Path
@@ -6,17 +6,17 @@ from pathlib import Path
 from hpcfl import job
 from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import open_link
-from tests.mpi.cases import CASES
+from tests.mpi.cases import CASES, WAYS
 
 
 def main(directory: Path) -> None:
     link = open_link(launcher())
     leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
     job.open_link = lambda found: link
-    codes = {
-        name: job.train(None, settings, str(directory / f"{name}.h5"), False)
-        for name, settings in CASES.items()
-    }
+    runs = CASES | {way: [*CASES["rare"], *settings] for way, settings in WAYS.items()}
+    codes = {}
+    for name, settings in runs.items():
+        codes[name] = job.train(None, settings, str(directory / f"{name}.h5"), False)
     if link.is_server:
         print("codes", codes)
     leave()

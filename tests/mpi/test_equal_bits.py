@@ -9,9 +9,9 @@ import pytest
 from hpcfl import job
 from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
-from tests.mpi.cases import CASES, results
+from tests.mpi.cases import CASES, WAYS, results
 
-CODES = dict.fromkeys(CASES, 0) | {"diverging": 1}
+CODES = dict.fromkeys((*CASES, *WAYS), 0) | {"diverging": 1}
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,15 @@ def test_equal_bits(alone: dict[str, dict[str, bytes]], tmp_path: Path, kind: st
     mpi = {"mpich": mpich, "openmpi": open_mpi}[kind]()
     done = mpi.run(ranks, "-m", "tests.mpi.several", tmp_path, cwd=ROOT)
     assert f"codes {CODES}" in done.stdout, done.stdout + done.stderr
-    for name in CASES:
-        got = results(tmp_path / f"{name}.h5")
-        different = [path for path in got if got[path] != alone[name][path]]
+    for name in (*CASES, *WAYS):
+        got, want = results(tmp_path / f"{name}.h5"), alone["rare" if name in WAYS else name]
+        different = [path for path in got if got[path] != want[path]]
         assert not different, f"{name} on {ranks} ranks"
     run = read(tmp_path / "full.h5")
     assert run.attributes["ranks"] == ranks
     assert (run["/round/bytes_mpi"] > 0).all()
-    assert set(run["/client/rank"].ravel()) == set(range(1, ranks))
+    trained_by = read(tmp_path / "pinned.h5")["/client/rank"]
+    for client in trained_by.T:
+        assert len(set(client[client >= 0])) <= 1, "a pinned client moved"
+    assert set(run["/client/rank"].ravel()) <= set(range(1, ranks))
     assert (run["/client/seconds"] > 0).all()

