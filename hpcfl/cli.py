@@ -60,3 +60,17 @@ def catalog() -> None:
     from hpcfl.show import print_catalogue
 
     print_catalogue()
+
+
+@main.group()
+def bench() -> None:
+    """Measure speed on this machine."""
+
+
+@bench.command()
+@click.option("--rounds", default=50, show_default=True, type=click.IntRange(2))
+def exchange(rounds: int) -> None:
+    """Cost of empty rounds and of taking a client; run it under mpirun."""
+    from hpcfl.bench import exchange as measure
+
+    sys.exit(measure(rounds))

@@ -91,15 +91,15 @@ class Server:
 
     def close_row(self, t: int, bodies: list[np.ndarray], link: Link, watch: Stopwatch) -> None:
         """Completes round t's row with the ranks' reports and hands it to log and screen."""
-        busy = 0.0
+        work, cpu = 0.0, 0.0
         clients = len(self.fed.clients)
         loss_M, seconds_M = np.full(clients, np.nan), np.full(clients, np.nan)
         rank_M = np.full(clients, -1)
         right_M = {name: np.full(clients, np.nan) for name in ("head", "global", "local")}
         evaluated = False
         for rank, body in enumerate(bodies):
-            spent, records = unpack(body)
-            busy += spent
+            effort, records = unpack(body)
+            work, cpu = work + effort.work, cpu + effort.all
             trained = records[records["trained"]]
             loss_M[trained["client"]] = trained["loss"]
             seconds_M[trained["client"]] = trained["seconds"]
@@ -119,7 +119,8 @@ class Server:
         total, parts = watch.lap()
         self.row |= {f"/round/seconds_{name}": seconds for name, seconds in parts.items()} | {
             "/round/seconds": total,
-            "/round/efficiency": busy / (min(len(link.workers), self.cores) * total),
+            "/round/cpu_seconds": cpu,
+            "/round/efficiency": work / (min(len(link.workers), self.cores) * total),
             "/round/bytes_mpi": link.traffic.take_bytes(),
         }
         with watch.part("log"):

@@ -13,7 +13,7 @@ from torch import Tensor
 from hpcfl import seeds
 from hpcfl.arena import Arena
 from hpcfl.client import Samples, features, train
-from hpcfl.comm.report import UNDEFINED, Report
+from hpcfl.comm.report import UNDEFINED, Effort, Report
 from hpcfl.comm.wire import Parcel
 from hpcfl.federation import Federation
 from hpcfl.methods.infer import nearest_N, right
@@ -63,7 +63,7 @@ class Worker:
             bind(network, views)
             self.slots[name] = Slot(network, layout, views)
         self.reports: dict[int, Report] = {}
-        self.busy = 0.0
+        self.busy, self.since = 0.0, time.process_time()
 
     def start(self, i: int) -> None:
         """Writes the state of a client before its first round: parameters keyed by client."""
@@ -119,10 +119,11 @@ class Worker:
             report.by_global = 0 if diverged else right(predicted_N, y_N)
         self.busy += time.process_time() - busy
 
-    def take_reports(self) -> tuple[float, list[Report]]:
-        """Returns the CPU seconds of this rank's work and its reports since the last call."""
-        taken = self.busy, list(self.reports.values())
-        self.busy, self.reports = 0.0, {}
+    def take_reports(self) -> tuple[Effort, list[Report]]:
+        """Returns this rank's effort and its reports since the last call."""
+        now = time.process_time()
+        taken = Effort(self.busy, now - self.since), list(self.reports.values())
+        self.busy, self.since, self.reports = 0.0, now, {}
         return taken
 
     def _train(self, t: int, i: int, slot: Slot, target: Prototypes) -> float:

@@ -39,13 +39,22 @@ class Report:
     seconds: float = math.nan
 
 
-def pack(busy: float, reports: Iterable[Report]) -> np.ndarray:
-    """Returns the message: the rank's CPU seconds, then its records."""
+@dataclass(frozen=True)
+class Effort:
+    """A rank's CPU seconds since its last report: of work on clients, and of everything, waiting too."""
+
+    work: float
+    all: float
+
+
+def pack(effort: Effort, reports: Iterable[Report]) -> np.ndarray:
+    """Returns the message: the rank's effort, then its records."""
     records = np.array([astuple(report) for report in reports], dtype=RECORD)
-    return np.frombuffer(bytearray(np.float64(busy).tobytes() + records.tobytes()), dtype=np.uint8)
+    head = np.array(astuple(effort), dtype="<f8")
+    return np.frombuffer(bytearray(head.tobytes() + records.tobytes()), dtype=np.uint8)
 
 
-def unpack(body: np.ndarray) -> tuple[float, np.ndarray]:
-    """Returns the CPU seconds and the records of one rank."""
+def unpack(body: np.ndarray) -> tuple[Effort, np.ndarray]:
+    """Returns the effort and the records of one rank."""
     raw = body.tobytes()
-    return float(np.frombuffer(raw[:8], dtype="<f8")[0]), np.frombuffer(raw[8:], dtype=RECORD)
+    return Effort(*np.frombuffer(raw[:16], dtype="<f8").tolist()), np.frombuffer(raw[16:], dtype=RECORD)

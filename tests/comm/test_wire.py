@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.report import Report, pack, unpack
+from hpcfl.comm.report import Effort, Report, pack, unpack
 from hpcfl.comm.wire import Parcel, Wire
 
 
@@ -66,11 +66,13 @@ def test_down_carries_the_present_rows_only(present):
 
 
 def test_reports_round_trip():
-    busy, records = unpack(pack(1.5, [Report(3, trained=True, by_global=7, loss=0.25), Report(4)]))
-    assert busy == 1.5
+    effort, records = unpack(
+        pack(Effort(1.5, 2.5), [Report(3, trained=True, by_global=7, loss=0.25), Report(4)])
+    )
+    assert effort == Effort(1.5, 2.5)
     assert records["client"].tolist() == [3, 4]
     assert records["global"].tolist() == [7, -1]
     assert records["trained"].tolist() == [True, False]
     assert records["loss"][0] == 0.25
     assert np.isnan(records["loss"][1])
-    assert len(unpack(pack(0.0, []))[1]) == 0
+    assert len(unpack(pack(Effort(0, 0), []))[1]) == 0

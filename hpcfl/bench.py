@@ -1,0 +1,62 @@
+"""What the exchange costs by itself: empty rounds, and taking a number while its owner computes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from hpcfl.comm.launcher import launcher
+from hpcfl.comm.link import COUNTERS, Link, Word, open_link
+from hpcfl.guard import DONE, guarded
+
+DOWN, UP = 15_400, 400
+"""Bytes of a broadcast and of a rank's gather, about those of the quick start."""
+
+
+def exchange(rounds: int) -> int:
+    """Measures and prints on rank 0; returns the exit code."""
+    link = open_link(launcher())
+    return guarded(link, lambda: _exchange(link, rounds))
+
+
+def _exchange(link: Link, rounds: int) -> int:
+    link.meet(pretend_nodes=1, stall_minutes=0)
+    down, up = np.zeros(DOWN, dtype=np.uint8), np.zeros(UP, dtype=np.uint8)
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        link.broadcast(Word.GO, down)
+        link.gather(Word.GO, up)  # metrics
+        link.gather(Word.GO, up)  # uploads
+        seconds.append(time.perf_counter() - start)
+    takes = [took for mine in link.facts(_takes(link)) for took in mine]
+    if link.is_server:
+        print(f"{link.size} ranks, {link.library}")
+        print(_words("an empty round", seconds[1:]))  # the first is also the wait for the last rank to start
+        print(_words("a take while the counter's owner computes", takes))
+    return DONE
+
+
+def _words(what: str, seconds: list[float]) -> str:
+    if not seconds:
+        return f"{what}: not with one process"
+    low, middle, high, most = 1e3 * np.quantile(seconds, [0.1, 0.5, 0.9, 1])
+    return f"{what}: median {middle:.3f} ms, 80% within {low:.3f} to {high:.3f}, at most {most:.3f}"
+
+
+def _takes(link: Link) -> list[float]:
+    """Returns the seconds of 20 takes; the node's first rank, which owns the counter, computes meanwhile."""
+    link.gather(Word.GO, np.zeros(0, dtype=np.uint8))
+    takes: list[float] = []
+    if link.is_server:
+        end = time.perf_counter() + 1
+        while time.perf_counter() < end:
+            pass
+    else:
+        for _ in range(20):
+            start = time.perf_counter()
+            link.take(COUNTERS - 1)
+            takes.append(time.perf_counter() - start)
+            time.sleep(0.02)
+    return takes
