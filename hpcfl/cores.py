@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -37,12 +37,29 @@ def _limit(group: Path) -> float:
         return math.inf
 
 
-def mine() -> tuple[frozenset[int], float]:
-    """Returns the cores that this rank may run on, and its quota."""
-    return frozenset(os.sched_getaffinity(0)), quota()
+Mine = tuple[frozenset[int], float]
+"""The cores that a rank may run on, and its quota."""
 
 
-def total(ranks: Iterable[tuple[str, tuple[frozenset[int], float]]]) -> int:
+def mine() -> Mine:
+    """Returns the cores of this rank; where a system does not tell, all there are."""
+    affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+    return frozenset(affinity(0)), quota()
+
+
+def slots(ranks: Sequence[Mine], me: int, node: Sequence[int], threads: int) -> tuple[int, int] | None:
+    """Returns which gate a rank works behind and how many may pass it; None where there is a core for each.
+
+    Ranks of a node that may run on the same cores share a gate; `node` lists the node's workers.
+    """
+    groups = sorted({tuple(sorted(ranks[rank][0])) for rank in node})
+    mine = tuple(sorted(ranks[me][0]))
+    sharing = [rank for rank in node if tuple(sorted(ranks[rank][0])) == mine]
+    places = max(1, math.floor(min(len(mine), ranks[me][1]) / threads))
+    return (groups.index(mine), places) if len(sharing) > places else None
+
+
+def total(ranks: Iterable[tuple[str, Mine]]) -> int:
     """Returns the cores of a job: on each host the union of its ranks' cores, within the quota."""
     allowed: dict[str, set[int]] = {}
     quotas: dict[str, float] = {}

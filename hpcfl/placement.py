@@ -9,10 +9,13 @@ import torch
 
 from hpcfl import cores
 from hpcfl.arena import Arena, choose, room_here
-from hpcfl.comm.link import Link
+from hpcfl.comm.link import COUNTERS, Link
 from hpcfl.federation import Federation
 from hpcfl.records import Records
-from hpcfl.schedule import Costs, Roster, deal, pools
+from hpcfl.schedule import Costs, Gate, Roster, deal, pools
+
+GATES = COUNTERS // 2
+"""Counters, from the end, that are gates; pools draw from the others."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,17 @@ def place(link: Link, fed: Federation, costs: Costs, device: torch.device) -> Pl
     if kind == "private" and not pinned:
         pinned = True
         pool_of, node_of = split(pinned)
-    roster = Roster(pool_of, pools(places, link.workers, pinned), link.rank, link.take)
+    node = [rank for rank in link.workers if nodes[rank] == link.node]
+    gate = cores.slots(allowed, link.rank, node, runtime.threads) if link.rank in node else None
+    if gate and gate[0] >= GATES:  # so many kinds of binding that each has few ranks
+        gate = None
+    roster = Roster(
+        pool_of,
+        pools(places, link.workers, pinned),
+        link.rank,
+        link,
+        Gate(link, COUNTERS - 1 - gate[0], gate[1]) if gate else None,
+    )
     here = roster.clients if kind == "private" else [i for i, node in enumerate(node_of) if node == link.node]
     leader = nodes.index(link.node) == link.rank
     arena = Arena(link, kind, {i: sizes[i] for i in here}, leader)

@@ -6,9 +6,11 @@ Nothing here changes results: whoever trains a client, in whatever order, its bi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 
@@ -69,6 +71,34 @@ class Costs:
             self.rate_A = np.where(self.done_A > 0, self.seconds_A / self.done_A.clip(min=1), average)
 
 
+class Numbers(Protocol):
+    """Counters that the ranks of a node share."""
+
+    def take(self, counter: int, by: int = 1) -> int:
+        """Returns a counter and advances it, in one step."""
+
+    def wait_below(self, counter: int, limit: int) -> None:
+        """Sleeps until a counter is seen below a limit."""
+
+
+class Gate:
+    """Lets no more ranks work at a time than there are cores for them; the others sleep.
+
+    Sharing a core by turns costs a third more: whoever comes back finds its caches full of others' data.
+    """
+
+    def __init__(self, numbers: Numbers, counter: int, slots: int):
+        self.numbers, self.counter, self.slots = numbers, counter, slots
+
+    def enter(self) -> None:
+        while self.numbers.take(self.counter) >= self.slots:
+            self.numbers.take(self.counter, -1)
+            self.numbers.wait_below(self.counter, self.slots)
+
+    def leave(self) -> None:
+        self.numbers.take(self.counter, -1)
+
+
 class Roster:
     """What this rank does, round by round: whom it trains, looks at and compares.
 
@@ -77,14 +107,21 @@ class Roster:
     per rank, and all ranks know where the next begins.
     """
 
-    def __init__(self, pool_of: Sequence[int], pools: Sequence[Pool], rank: int, take: Callable[[int], int]):
+    def __init__(
+        self,
+        pool_of: Sequence[int],
+        pools: Sequence[Pool],
+        rank: int,
+        numbers: Numbers,
+        gate: Gate | None = None,
+    ):
         mine = [number for number, pool in enumerate(pools) if rank in pool.ranks]
         self.pool = pools[mine[0]] if mine else Pool(-1, ())
         self.clients = [i for i, number in enumerate(pool_of) if number in mine]
         on_node = [number for number, pool in enumerate(pools) if pool.node == self.pool.node]
         self.counter = on_node.index(mine[0]) if mine else 0
         self.place = self.pool.ranks.index(rank) if mine else 0
-        self.draw = take
+        self.numbers, self.gate = numbers, gate
         self.used = 0
         self.stale = set(self.clients)
         self.chosen: set[int] = set()
@@ -108,25 +145,45 @@ class Roster:
     def look(self) -> Iterator[int]:
         """Yields whose test data this rank looks at: whom it just trained, and others not looked at yet."""
         self.looked = []
-        for i in chain(self.trained, self._queue(sorted(self.stale - self.chosen))):
+        for i in chain(self._in_turn(self.trained), self._queue(sorted(self.stale - self.chosen))):
             self.looked.append(i)
             yield i
         self.known = sorted(set(self.clients) - self.stale)
         self.stale.clear()
 
-    def compare(self) -> list[int]:
-        """Returns whom this rank compares with the new prototypes: its looks, and its share of older ones.
+    def compare(self) -> Iterator[int]:
+        """Yields whom this rank compares with the new prototypes: its looks, and its share of older ones.
 
         Another rank's look of this round may not be finished yet; older ones are, on every rank.
         """
-        return [*self.looked, *self.share(self.known)]
+        return self._in_turn([*self.looked, *self.share(self.known)])
 
     def _queue(self, clients: Sequence[int]) -> Iterator[int]:
+        """Yields the places of a list that this rank draws, one at a time."""
         ranks = len(self.pool.ranks)
         if ranks < 2:
-            yield from clients
+            yield from self._in_turn(clients)
             return
         first = self.used
         self.used += len(clients) + ranks
-        while (place := self.draw(self.counter) - first) < len(clients):
-            yield clients[place]
+        more = True
+        while more:
+            with self._turn():
+                place = self.numbers.take(self.counter) - first
+                more = place < len(clients)
+                if more:
+                    yield clients[place]
+
+    def _in_turn(self, clients: Iterable[int]) -> Iterator[int]:
+        for i in clients:
+            with self._turn():
+                yield i
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One client's time within the gate."""
+        if self.gate:
+            self.gate.enter()
+        yield
+        if self.gate:
+            self.gate.leave()

@@ -1,6 +1,6 @@
 import math
 
-from hpcfl.cores import quota, total
+from hpcfl.cores import quota, slots, total
 
 
 def test_a_quota_of_version_2_counts_at_any_level(tmp_path):
@@ -37,3 +37,15 @@ def test_cores_of_a_job_are_unions_by_host_within_quotas():
         ("c", (frozenset(range(8)), 0.5)),
     ]
     assert total(ranks) == 3 + 2 + 1
+
+
+def test_ranks_that_outnumber_their_cores_share_a_gate():
+    both, first, second = frozenset({0, 1}), frozenset({0}), frozenset({1})
+    free = [(both, math.inf)] * 5
+    assert slots(free, 1, [1, 2, 3, 4], threads=1) == (0, 2)
+    assert slots(free, 1, [1, 2, 3, 4], threads=2) == (0, 1)
+    assert slots(free, 1, [1, 2], threads=1) is None
+    assert slots([(both, 1.5)] * 5, 1, [1, 2], threads=1) == (0, 1)
+    bound = [(both, math.inf), (first, math.inf), (second, math.inf), (second, math.inf)]
+    assert slots(bound, 1, [1, 2, 3], threads=1) is None
+    assert slots(bound, 3, [1, 2, 3], threads=1) == (1, 1)

@@ -1,14 +1,17 @@
 import heapq
 import itertools
+import threading
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcfl.comm.solo import Solo
 from hpcfl.devices import device_for
 from hpcfl.errors import BadInput
-from hpcfl.schedule import Costs, Pool, Roster, deal, pools
+from hpcfl.schedule import Costs, Gate, Pool, Roster, deal, pools
 
 
 def test_ranks_that_share_a_device_of_a_node_are_a_pool():
@@ -40,10 +43,10 @@ class Node:
     """Ranks of one pool that draw from one counter, in an order that the test chooses."""
 
     def __init__(self, ranks: int, clients: int):
-        self.counters = [itertools.count() for _ in range(4)]
         pool = Pool(0, tuple(range(1, ranks + 1)))
-        draw = lambda counter: next(self.counters[counter])  # noqa: E731
-        self.rosters = [Roster([0] * clients, [pool], rank, draw) for rank in pool.ranks]
+        numbers = Solo()
+        numbers.meet(1, 0)
+        self.rosters = [Roster([0] * clients, [pool], rank, numbers) for rank in pool.ranks]
 
     def interleave(self, work, rng: np.random.Generator) -> list[list[int]]:
         """Returns what each rank gets when ranks come for more in a random order."""
@@ -77,7 +80,7 @@ def test_whoever_comes_when_every_client_is_trained_looked_at_and_compared_once(
         assert sorted(itertools.chain(*looks)) == sorted(stale)
         for trained, looked in zip(got, looks, strict=True):
             assert looked[: len(trained)] == trained
-        compared = [roster.compare() for roster in node.rosters]
+        compared = [list(roster.compare()) for roster in node.rosters]
         assert sorted(itertools.chain(*compared)) == list(range(clients))
         for looked, mine in zip(looks, compared, strict=True):
             others = set(itertools.chain(*looks)) - set(looked)
@@ -92,11 +95,48 @@ def test_a_queue_begins_with_the_most_expensive():
 
 
 def test_a_rank_without_a_pool_does_nothing():
-    roster = Roster([0, 0], [Pool(0, (1,))], 0, lambda counter: 0)
+    roster = Roster([0, 0], [Pool(0, (1,))], 0, Solo())
     assert list(roster.train(np.array([0, 1]), np.ones(2))) == []
     assert list(roster.look()) == []
-    assert roster.compare() == []
+    assert list(roster.compare()) == []
     assert list(roster.share(roster.clients)) == []
+
+
+def test_no_more_ranks_work_at_a_time_than_the_gate_has_places():
+    """Threads stand for ranks: nine of them, three places, and never a fourth inside."""
+    lock, inside, most, value = threading.Lock(), 0, 0, 0
+
+    class Numbers:
+        def take(self, counter: int, by: int = 1) -> int:
+            nonlocal value
+            with lock:
+                value += by
+                return value - by
+
+        def wait_below(self, counter: int, limit: int) -> None:
+            while value >= limit:
+                time.sleep(0.0005)
+
+    def work() -> None:
+        nonlocal inside, most
+        gate = Gate(Numbers(), 0, 3)
+        for _ in range(20):
+            gate.enter()
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.0005)
+            with lock:
+                inside -= 1
+            gate.leave()
+
+    threads = [threading.Thread(target=work) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 3
+    assert value == 0
 
 
 def makespan(queue: list[float], ranks: int) -> float:

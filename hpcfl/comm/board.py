@@ -39,15 +39,20 @@ class Board:
         self.sync()
         self.arrived, self.beats, self.go = words[:ranks], words[ranks : 2 * ranks], words[2 * ranks :][:1]
         self.first_counter = 2 * ranks + 1
+        self.counters = words[self.first_counter :]
 
     def sync(self) -> None:
         """Makes this rank's writes seen, and those of others visible."""
         self.shared.window.Sync()
 
-    def take(self, counter: int) -> int:
+    def take(self, counter: int, by: int = 1) -> int:
         """Returns the counter's value and advances it, in one step."""
-        one, value = np.ones(1, dtype=np.int64), np.empty(1, dtype=np.int64)
+        step, value = np.full(1, by, dtype=np.int64), np.empty(1, dtype=np.int64)
         window = self.shared.window
-        window.Fetch_and_op(one, value, 0, 8 * (self.first_counter + counter), MPI.SUM)
+        window.Fetch_and_op(step, value, 0, 8 * (self.first_counter + counter), MPI.SUM)
         window.Flush(0)
         return int(value[0])
+
+    def peek(self, counter: int) -> int:
+        """Returns the counter's value, perhaps a moment old."""
+        return int(self.counters[counter])

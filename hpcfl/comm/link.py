@@ -73,8 +73,12 @@ class Link(ABC):
         """Finds the ranks of this node, before the first round; every rank calls it."""
 
     @abstractmethod
-    def take(self, counter: int) -> int:
+    def take(self, counter: int, by: int = 1) -> int:
         """Returns a counter of this node and advances it, in one step; counters start at 0."""
+
+    @abstractmethod
+    def wait_below(self, counter: int, limit: int) -> None:
+        """Sleeps until a counter of this node is seen below the limit."""
 
     @abstractmethod
     def share(self, nbytes: int) -> np.ndarray:

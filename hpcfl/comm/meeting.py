@@ -80,15 +80,17 @@ class Meeting:
         done: Callable[[], bool],
         longest: float = LONGEST,
         abroad: Callable[[], list[int]] | None = None,
+        limited: bool = True,
     ) -> None:
         """Sleeps until it is done; past the time limit, the node's first rank to notice says who is missing.
 
-        `abroad` tells which ranks of other nodes are missing; without, rank 0 is the one that would know.
+        `abroad` tells which ranks of other nodes are missing; without, rank 0 is the one that would know. A
+        wait that others end when they have done their work is not `limited`.
         """
         start = time.perf_counter()
         while not done():
             waited = time.perf_counter() - start
-            if waited > self.patience:
+            if limited and waited > self.patience:
                 missing = self._asleep()
                 if not missing and abroad and waited > self.patience + PATIENCE_ABROAD:
                     missing = abroad()

@@ -25,6 +25,8 @@ with warnings.catch_warnings():
     from hpcfl.comm.board import Shared
     from hpcfl.comm.meeting import LONGEST, Meeting
 
+GATE_NAP = 1e-2
+"""Longest sleep while other ranks of the node have all its cores."""
 TRANSFER_NAP = 2e-4
 """Longest sleep in a collective, once all ranks are there."""
 
@@ -86,9 +88,14 @@ class MpiLink(Link):
         self.traffic.nbytes += int(heads[1:].nbytes + sizes[1:].sum())
         return Word(int(np.bitwise_or.reduce(heads[:, 0]))), np.split(whole, ends[:-1])
 
-    def take(self, counter: int) -> int:
+    def take(self, counter: int, by: int = 1) -> int:
         assert self.meeting is not None
-        return self.meeting.board.take(counter)
+        return self.meeting.board.take(counter, by)
+
+    def wait_below(self, counter: int, limit: int) -> None:
+        assert self.meeting is not None
+        board = self.meeting.board
+        self.meeting.sleep_until(lambda: board.peek(counter) < limit, GATE_NAP, limited=False)
 
     def share(self, nbytes: int) -> np.ndarray:
         assert self.meeting is not None
