@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from typing import Any
 
 import click
 
 from hpcfl import __version__
+from hpcfl.comm.launcher import SETTLE, speaks
 from hpcfl.errors import BadInput
 
 
 class Commands(click.Group):
-    """Turns bad input into one sentence and exit code 2."""
+    """Turns bad input into one sentence and exit code 2; under a launcher one rank speaks."""
+
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        _mend_streams()
+        if speaks():
+            return super().main(*arguments, **more)
+        try:
+            sys.exit(super().main(*arguments, **(more | {"standalone_mode": False})))
+        except click.ClickException as error:
+            time.sleep(SETTLE)
+            sys.exit(error.exit_code)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except BadInput as error:
-            click.echo(f"hpcfl: {error}", err=True)
+            if speaks():
+                click.echo(f"hpcfl: {error}", err=True)
             ctx.exit(2)
+
+
+def _mend_streams() -> None:
+    """Makes output possible where it was closed, and where its encoding lacks a character."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        if hasattr(getattr(sys, name), "reconfigure"):
+            getattr(sys, name).reconfigure(errors="replace")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=1e38)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Names = list[str]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -30,7 +30,7 @@ class Data(Section):
     """The dataset, as `hpcfl catalog` lists it."""
     root: str = Field(default_factory=lambda: os.environ.get("HPCFL_DATA", "data"))
     """Where prepared datasets lie; $HPCFL_DATA is the default. Built-in data needs none."""
-    samples_per_class: Count = 1000
+    samples_per_class: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """Points of each of the spiral's six arms (the papers draw 5000)."""
     style: Literal["fednh", "supplement"] = "fednh"
     """The spiral's formula: FedNH's generator, or as printed in ProtoNorm's supplement A."""
@@ -84,7 +84,7 @@ class Method(Section):
     """Uploads to global prototypes: mean; weighted by sample counts; weighted as FedProto prints it."""
     refine: Literal["none"] | None = None
     """What the server does to the aggregated prototypes."""
-    weight: Annotated[float, Field(ge=0)] | None = None
+    weight: Annotated[float, Field(ge=0, le=1e38)] | None = None
     """λ, the weight of the alignment term. It belongs to its distance."""
     distance: Distance | None = None
     """Alignment per sample: mse (mean over dimensions), euclid (norm), sq (squared norm)."""

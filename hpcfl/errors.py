@@ -18,8 +18,8 @@ class RunFailed(Exception):
     """The run cannot go on, and every rank knows it: one sentence, exit code 1, no traceback."""
 
 
-class Stalled(Exception):
-    """Other ranks did not come in the time that they were given: one sentence, then the job is ended."""
+class Fatal(Exception):
+    """One rank knows that the run cannot go on: one sentence, exit code 1, and all ranks are ended."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

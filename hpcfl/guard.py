@@ -13,13 +13,11 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
+from hpcfl.comm.launcher import SETTLE
 from hpcfl.comm.link import Link
-from hpcfl.errors import Refused, RunFailed, Stalled
+from hpcfl.errors import Fatal, Refused, RunFailed
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-
-SETTLE = 1.0
-"""Seconds a failing rank waits before it speaks, so that what others had to say stands above it."""
 
 
 def guarded(link: Link, body: Callable[[], int]) -> int:
@@ -29,17 +27,14 @@ def guarded(link: Link, body: Callable[[], int]) -> int:
     except (Refused, RunFailed) as error:
         say(f"hpcfl: {error}", link.is_server)
         code = BAD_INPUT if isinstance(error, Refused) else FAILED
-    except Stalled as error:
+    except Fatal as error:
         _end_all(link, f"hpcfl: {error}", FAILED)
     except KeyboardInterrupt:
         _end_all(link, "hpcfl: interrupted" if link.is_server else "", INTERRUPTED)
     except BaseException:
         text = traceback.format_exc()
-        sys.stdout.flush()
-        time.sleep(SETTLE)
+        time.sleep(SETTLE)  # what others had to say then stands above it
         _end_all(link, "\n".join(f"[rank {link.rank}] {line}" for line in text.splitlines()), FAILED)
-    else:
-        sys.stdout.flush()
     link.close()
     return code
 
@@ -87,9 +82,17 @@ class Signals:
     def __init__(self, speaks: bool, open_mpi: bool):
         self.asked = False
         self.speaks = speaks
-        for number in (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
+        self.numbers = (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
+
+    def __enter__(self) -> Signals:
+        self.before = {number: signal.signal(number, self._handle) for number in self.numbers}
         faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        faulthandler.unregister(signal.SIGUSR2)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

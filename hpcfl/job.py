@@ -9,13 +9,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcfl.comm.launcher import launcher
+from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
 from hpcfl.comm.link import Link, Word, open_link
-from hpcfl.configfile import load
+from hpcfl.configfile import fingerprint, load
 from hpcfl.devices import set_up
 from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
-from hpcfl.guard import BAD_INPUT, DONE, SETTLE, Signals, Watchdog, guarded
+from hpcfl.guard import BAD_INPUT, DONE, Signals, Watchdog, guarded
 from hpcfl.log.place import default_path, settle
 from hpcfl.screen import Screen, screen
 
@@ -31,35 +31,45 @@ def train(path: str | None, settings: Sequence[str], out: str | None, fresh: boo
     agreed on by all ranks, so that one of them speaks and all end alike.
     """
     found = launcher()
-    speaks = found is None or found.rank == 0
     try:
-        checked: Federation | BadInput = plan(load(path, settings))
-    except BadInput as problem:
+        checked: Federation | Exception = plan(load(path, settings))
+    except Exception as problem:
         if found is None:
             raise
-        checked = problem
+        checked = problem  # raised once there is a link, so that the other ranks end too
     try:
         link = open_link(found)
     except Refused:
-        if speaks:
+        if speaks():
             raise
-        time.sleep(SETTLE)  # some launchers end all processes with the first: let the speaker be that one
+        time.sleep(SETTLE)
         return BAD_INPUT
     if found is not None:
         Watchdog().start()
-    signals = Signals(speaks, open_mpi=found is not None and found.open_mpi is True)
-    return guarded(link, lambda: _prepare(link, checked, out, fresh, signals))
+    signals = Signals(link.is_server, open_mpi=found is not None and found.open_mpi is True)
+    with signals:
+        return guarded(link, lambda: _prepare(link, found, checked, out, fresh, signals))
 
 
 def _prepare(
-    link: Link, checked: Federation | BadInput, out: str | None, fresh: bool, signals: Signals
+    link: Link,
+    found: Launcher | None,
+    checked: Federation | Exception,
+    out: str | None,
+    fresh: bool,
+    signals: Signals,
 ) -> int:
     """Settles with all ranks what may stop a run before torch is loaded."""
-    link.agree(checked if isinstance(checked, BadInput) else None)
+    with link.agreed():
+        if isinstance(checked, Exception):
+            raise checked
     assert isinstance(checked, Federation)
     config = checked.config
-    path = Path(out) if out else default_path(config)
-    show = screen(config.federation.rounds, launched=link.size > 1) if link.is_server else None
+    with link.agreed():
+        if len(set(link.facts(fingerprint(config)))) > 1:
+            raise BadInput("the ranks read different configurations: start them all with the same")
+    path = default_path(config) if out is None else Path(out)
+    show = screen(config.federation.rounds, found) if link.is_server else None
     finished = False
     with link.agreed():
         if show:
@@ -69,10 +79,12 @@ def _prepare(
     if show and link.size > 1:
         show.note(f"hpcfl: starting {link.size} ranks")
     with show or nullcontext():
-        return _federate(link, checked, path, signals, show)
+        return _federate(link, checked, path, fresh, signals, show)
 
 
-def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: Screen | None) -> int:
+def _federate(
+    link: Link, fed: Federation, path: Path, fresh: bool, signals: Signals, show: Screen | None
+) -> int:
     """Assembles this rank's parts, server or worker or both, and runs the rounds."""
     runtime = fed.config.runtime
     with link.agreed():
@@ -102,7 +114,7 @@ def _federate(link: Link, fed: Federation, path: Path, signals: Signals, show: S
     server = None
     with link.agreed():
         if show:
-            log = create(path, fed, link, counted, device)
+            log = create(path, fresh, fed, link, counted, device)
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
     word = run(fed, method, link, wire, placed.roster, cost, worker, server, lambda: signals.asked)

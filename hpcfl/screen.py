@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from hpcfl.comm.launcher import Launcher
+
+WIDE = 100
+"""Columns of a terminal on which there is room for a bar."""
 
 
 def kilobytes(number: float) -> str:
@@ -68,8 +74,13 @@ class Live(Screen):
     def __init__(self, rounds: int, console: Console):
         super().__init__(rounds)
         console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
-        columns = [TextColumn("round"), MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}")]
-        self.progress = Progress(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
+        number = TextColumn("round {task.completed}/{task.total}", table_column=Column(no_wrap=True))
+        bar = [BarColumn(20)] if console.width >= WIDE else []
+        facts = TextColumn(
+            "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        )
+        left = TimeRemainingColumn(table_column=Column(no_wrap=True))
+        self.progress = Progress(number, *bar, facts, left, console=console, auto_refresh=False, expand=True)
         self.task = self.progress.add_task("starting", total=rounds)
 
     def __enter__(self) -> Screen:
@@ -80,15 +91,18 @@ class Live(Screen):
         self.progress.stop()
 
     def note(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, markup=False)
+        self.progress.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def row(self, t: int, row: Mapping[str, Any]) -> None:
         self.progress.update(self.task, completed=t + 1, description=facts_of(row), refresh=True)
 
 
-def screen(rounds: int, launched: bool) -> Screen:
-    """Returns the screen that fits where the output goes."""
-    terminal = _launcher_terminal() if launched else (sys.stdout.fileno() if sys.stdout.isatty() else None)
+def screen(rounds: int, found: Launcher | None) -> Screen:
+    """Returns the screen that fits where the output goes; Open MPI's mpirun passes on whole lines only."""
+    if found is not None:
+        terminal = None if found.open_mpi else _launcher_terminal()
+    else:
+        terminal = sys.stdout.fileno() if sys.stdout.isatty() else None
     if terminal is None or os.environ.get("TERM", "dumb") == "dumb":
         return Screen(rounds)
     return Live(rounds, Console(force_terminal=True, width=os.get_terminal_size(terminal).columns or 80))
@@ -97,8 +111,7 @@ def screen(rounds: int, launched: bool) -> Screen:
 def _launcher_terminal() -> int | None:
     """Returns the terminal that mpirun writes to, if this node can see it.
 
-    A rank's own output is a pipe, or with Open MPI a pseudo-terminal even if mpirun writes to a file: only
-    the launcher's standard output tells.
+    A rank's own output is a pipe: only the launcher's standard output tells.
     """
     process = Path("/proc/self")
     try:

@@ -49,10 +49,11 @@ class Server:
         selected_M = np.zeros(len(self.fed.clients), dtype=bool)
         selected_M[participants] = True
         rows = int(shared.present_K.sum())
+        receivers = int((selected_M & ~self.diverged_M).sum())
         self.row = {
             "/round/participants": selected_M,
-            "/round/bytes_down": len(participants) * self.wire.bytes_of_rows(rows),
-            "/round/bytes_side": len(participants) * self.wire.bytes_of_bits if rows else 0,
+            "/round/bytes_down": receivers * self.wire.bytes_of_rows(rows),
+            "/round/bytes_side": receivers * self.wire.bytes_of_bits if rows else 0,
         }
 
     def refine(self, t: int, shared: Prototypes, parcels: list[Parcel]) -> Prototypes:
@@ -72,8 +73,7 @@ class Server:
             "/prototypes/margin": margin_K(new).numpy(),
         }
         self.row["/round/bytes_side"] += sum(self.wire.bytes_aside(parcel) for parcel in senders)
-        if self.fed.config.saves_prototypes(t):
-            self.saved = {"/prototypes/global": new.value_KD.numpy(), "/prototypes/saved_round": t}
+        self.saved = {"/prototypes/global": new.value_KD.numpy(), "/prototypes/saved_round": t}
         return new
 
     def verdict(self, t: int, word: Word) -> Word:
@@ -123,8 +123,9 @@ class Server:
             "/round/efficiency": work / (min(len(link.workers), self.cores) * total),
             "/round/bytes_mpi": link.traffic.take_bytes(),
         }
+        saves = self.fed.config.saves_prototypes(t) or self.status != "running"
         with watch.part("log"):
-            self.log.append(self.row, self.saved)
+            self.log.append(self.row, self.saved if saves else {})
             self.show(t, self.row)
         self.row, self.saved = {}, {}
 

@@ -11,10 +11,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hpcfl.config import Config
 from hpcfl.data.dataset import SOURCES
 from hpcfl.log.reader import Run, read
-from hpcfl.methods.catalogue import CATALOGUE, recipe
+from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
 from hpcfl.screen import kilobytes, percent
 from hpcfl.stopwatch import PARTS
@@ -24,8 +23,9 @@ INFERENCES = ("head", "global", "local")
 
 def _console() -> Console:
     """Returns a console that is wide enough for tables where the output is no terminal."""
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", 120))
-    return Console(highlight=False, width=width)
+    columns = os.environ.get("COLUMNS", "")
+    width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() else 120
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_runs(paths: Sequence[str]) -> None:
@@ -49,18 +49,6 @@ def _over_all(run: Run, inference: str, t: int) -> float:
     return float((accuracy_M * tests_M)[known].sum() / tests_M.sum()) if known.any() else float("nan")
 
 
-def _method(config: Config) -> str:
-    chosen = recipe(config.method, config.data.name)
-    slots = [
-        f"aggregate {chosen.aggregate}",
-        f"refine {chosen.refine}",
-        f"{chosen.distance} × {chosen.weight:g}",
-    ]
-    return f"{config.method.name}: " + ", ".join(
-        [*(slots if chosen.exchange else []), f"infer {chosen.infer}"]
-    )
-
-
 def _print_one(run: Run) -> None:
     config, said = run.config, run.attributes
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -68,7 +56,7 @@ def _print_one(run: Run) -> None:
     add("run", f"{run.path}: {run.status}, {run.rounds_done} of {config.federation.rounds} rounds")
     add("when", f"{said['start']} to {said['end'] or '…'} on {said['host']}")
     add("ranks", f"{said['ranks']} ({said['mpi']}), {said['device']}")
-    add("method", _method(config))
+    add("method", f"{config.method.name}: {said['method']}")
     add("data", f"{config.data.name}, {config.partition.name}, seed {config.seed}")
     nets = Counter(run["/clients/architecture"])
     add("clients", f"{config.federation.clients}: " + ", ".join(f"{n} {name}" for name, n in nets.items()))

@@ -70,7 +70,13 @@ def test_show_prints_one_run_at_a_glance_and_several_side_by_side(hpcfl):
     hpcfl("train", *SMALL, "--set=method.name=local", "--out", "b.h5")
     one = hpcfl("show", "a.h5").output
     accuracy = f"{100 * read('a.h5')['/round/accuracy'][-1]:.2f}%"
-    for part in ("finished, 2 of 2 rounds", "fedproto: aggregate weighted", accuracy, "5 mlp_64", "diverged"):
+    for part in (
+        "finished, 2 of 2 rounds",
+        "fedproto: aggregate weighted, refine none, distance mse, weight 30.0",
+        accuracy,
+        "5 mlp_64",
+        "diverged",
+    ):
         assert part in one
     two = hpcfl("show", "a.h5", "b.h5").output.splitlines()
     assert accuracy in two[1]

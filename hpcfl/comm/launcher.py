@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+SETTLE = 1.0
+"""Seconds in which another rank speaks first: some launchers end all processes with the first that ends."""
+
 
 @dataclass(frozen=True)
 class Launcher:
@@ -31,6 +34,12 @@ def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     hydra = ("MPICH's mpirun", "PMI_SIZE", "PMI_RANK", False)
     known.insert(1 if "HYDI_CONTROL_FD" in environ else 2, hydra)
     for name, size, rank, open_mpi in known:
-        if size in environ and rank in environ:
+        if environ.get(size, "").isdecimal() and environ.get(rank, "").isdecimal():
             return Launcher(name, int(environ[size]), int(environ[rank]), open_mpi)
     return None
+
+
+def speaks() -> bool:
+    """Says whether this process is the one that speaks to the user before the ranks have met."""
+    found = launcher()
+    return found is None or found.rank == 0

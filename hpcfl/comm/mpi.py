@@ -118,13 +118,11 @@ class MpiLink(Link):
     def _arrive(self) -> None:
         """Waits for all ranks; what others wrote to the node's memory before they came is then visible."""
         assert self.meeting is not None
-        start = time.perf_counter()
         for arena in self.arenas:
             arena.window.Sync()
         self.meeting.arrive()
         for arena in self.arenas:
             arena.window.Sync()
-        self.traffic.waited += time.perf_counter() - start
 
     def _finish(self, request: MPI.Request) -> None:
         """Completes a collective that all ranks have come to."""

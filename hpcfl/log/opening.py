@@ -16,11 +16,14 @@ from hpcfl.log.writer import Log
 from hpcfl.models.network import Cost
 
 
-def create(path: Path, fed: Federation, link: Link, costs: dict[str, Cost], device: torch.device) -> Log:
+def create(
+    path: Path, fresh: bool, fed: Federation, link: Link, costs: dict[str, Cost], device: torch.device
+) -> Log:
     """Returns a new log with all that is known before the first round."""
     classes, features = fed.dims
     attributes = {
         "config": dump(fed.config),
+        "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
         "seed": fed.config.seed,
         "ranks": link.size,
         "host": platform.node(),
@@ -41,4 +44,4 @@ def create(path: Path, fed: Federation, link: Link, costs: dict[str, Cost], devi
         "/clients/class_counts": fed.class_counts_MK,
     }
     sizes = {"client": len(fed.clients), "class": classes, "feature": features}
-    return Log(path, attributes, sizes, fixed)
+    return Log(path, attributes, sizes, fixed, fresh)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +23,11 @@ def settle(path: Path, config: Config, fresh: bool, note: Callable[[str], None])
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory that can be written to")
     if not os.path.lexists(path):
         return False
+    if not path.is_file() and not path.is_dir():
+        raise BadInput(f"cannot write {path}: it is not a file")
     old = read(path)
     if fresh:
-        names = (path.with_suffix(f".{n}{path.suffix}") for n in itertools.count(1))
-        kept = next(name for name in names if not os.path.lexists(name))
-        path.rename(kept)
-        note(f"{path} is kept as {kept}")
+        note(f"{path} will be kept under another name")
         return False
     if change := difference(old.config, config):
         raise BadInput(f"{path} is a run of another configuration ({change}); choose another --out")

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 VERSION = 1
 
 Kind = Literal["result", "measured"]
@@ -25,11 +23,6 @@ class Entry:
     dtype: str
     kind: Kind
     about: str
-
-    @property
-    def blank(self) -> object:
-        """What stands where nothing was written."""
-        return np.nan if self.dtype.startswith("f") else -1 if self.dtype.startswith("i") else False
 
 
 def _r(path: str, dims: str, dtype: str, about: str) -> Entry:

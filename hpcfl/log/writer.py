@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import platform
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hpcfl.errors import BadInput
+from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
 
 SHARE = 0.02
@@ -33,8 +36,12 @@ class Log:
         attributes: Mapping[str, Any],
         sizes: Mapping[str, int],
         fixed: Mapping[str, np.ndarray],
+        fresh: bool = False,
     ):
-        """Puts an empty log in place; refuses if a file is there. `sizes`: the length of each dimension."""
+        """Puts an empty log in place; a file that is there is refused, or kept aside if `fresh`.
+
+        `sizes` gives the length of each dimension.
+        """
         self.path = path
         self.sizes = sizes
         self.attributes: dict[str, Any] = {
@@ -48,7 +55,12 @@ class Log:
         self.rows: dict[str, list[Any]] = {e.path: [] for e in ENTRIES if e.dims[0] in ("round", "saved")}
         self.rounds_done = 0
         self.next_write = 0.0
-        self._write(first=True)
+        self.placed: tuple[int, int] | None = None
+        self.fresh = fresh
+        try:
+            self._write()
+        except OSError as error:
+            raise BadInput(f"cannot write {path}: {error.strerror}") from None
 
     def append(self, row: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         """Adds a round's row, and what this round saves beside it."""
@@ -67,27 +79,36 @@ class Log:
         self.attributes |= {"status": status, "end": _now()}
         self._write()
 
-    def _write(self, first: bool = False) -> None:
+    def _write(self) -> None:
         start = time.monotonic()
-        # the first write's name is this process's own: until it is linked, nobody owns the log's name
-        aside = self.path.with_name(self.path.name + (f".{os.getpid()}.part" if first else ".part"))
+        aside = self.path.with_name(f"{self.path.name}.{platform.node()}-{os.getpid()}.part")
         try:
             with open(aside, "wb") as file:
                 file.write(self._image())
                 file.flush()
                 os.fsync(file.fileno())
-            if first:
-                _claim(aside, self.path)
-            else:
-                os.replace(aside, self.path)
-        except OSError as error:
-            aside.unlink(missing_ok=True)
-            if first:
-                raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+                written = _identity(os.fstat(file.fileno()))
+            self._put_in_place(aside)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
             raise
         now = time.monotonic()
         # the first write, which is of no row yet, is slow because everything is new
-        self.next_write = now if first else now + (now - start) / SHARE
+        self.next_write = now + (now - start) / SHARE if self.placed else now
+        self.placed = written
+
+    def _put_in_place(self, aside: Path) -> None:
+        """Gives the new file the log's name, which is this run's own from the first time on."""
+        if self.placed is None:
+            if self.fresh and os.path.lexists(self.path):
+                keep_aside(self.path)
+            _claim(aside, self.path)
+            return
+        with contextlib.suppress(FileNotFoundError):  # taken away: it is put there again
+            if _identity(os.stat(self.path)) != self.placed:
+                raise Fatal(f"{self.path} is another run's by now; this one keeps its hands off it")
+        os.replace(aside, self.path)
 
     def _image(self) -> bytes:
         """Returns the whole file as bytes; HDF5 itself never touches the disk."""
@@ -106,6 +127,28 @@ class Log:
             return values.astype(h5py.string_dtype() if entry.dtype == STRING else entry.dtype)
         rows = self.rows[entry.path]
         return np.array(rows, dtype=entry.dtype).reshape(len(rows), *(self.sizes[d] for d in entry.dims[1:]))
+
+
+def _identity(there: os.stat_result) -> tuple[int, int]:
+    return there.st_dev, there.st_ino
+
+
+def keep_aside(path: Path) -> Path:
+    """Renames a file to the next free number, `run.1.h5`, and returns the new name; overwrites nothing."""
+    for number in itertools.count(1):
+        kept = path.with_suffix(f".{number}{path.suffix}")
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            continue
+        except OSError:  # a file system without hard links
+            with open(kept, "xb"):
+                pass
+            os.replace(path, kept)
+            return kept
+        path.unlink()
+        return kept
+    raise AssertionError("numbers do not end")
 
 
 def _claim(aside: Path, path: Path) -> None:

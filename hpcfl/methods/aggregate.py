@@ -34,19 +34,21 @@ def weighted_literal(uploads: Sequence[Upload]) -> Prototypes:
 
     It shrinks prototypes in every round and is here to be compared with.
     """
-    result = weighted(uploads)
     owners_K = torch.stack([upload.prototypes.present_K for upload in uploads]).sum(0).clamp_min(1)
-    return Prototypes((result.value_KD.double() / owners_K[:, None]).float(), result.present_K)
+    return _weighted(uploads, [upload.count_K.double() for upload in uploads], owners_K)
 
 
-def _weighted(uploads: Sequence[Upload], weights_K: Sequence[Tensor]) -> Prototypes:
+def _weighted(
+    uploads: Sequence[Upload], weights_K: Sequence[Tensor], divisor_K: Tensor | None = None
+) -> Prototypes:
     total_K = torch.zeros_like(weights_K[0])
     sum_KD = torch.zeros_like(uploads[0].prototypes.value_KD, dtype=torch.float64)
     for upload, weight_K in zip(uploads, weights_K, strict=True):
         sum_KD += weight_K[:, None] * upload.prototypes.value_KD.double()
         total_K += weight_K
     present_K = total_K > 0
-    return Prototypes((sum_KD / total_K.where(present_K, 1.0)[:, None]).float(), present_K)
+    below_K = total_K.where(present_K, 1.0) * (1 if divisor_K is None else divisor_K)
+    return Prototypes((sum_KD / below_K[:, None]).float(), present_K)
 
 
 AGGREGATES: dict[str, Callable[[Sequence[Upload]], Prototypes]] = {

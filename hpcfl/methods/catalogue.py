@@ -27,6 +27,11 @@ class Recipe:
     on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Slots that a dataset fills otherwise."""
 
+    def slots(self) -> dict[str, Any]:
+        """Returns what fills each slot; without exchange there is only inference."""
+        names = ("aggregate", "refine", "distance", "weight", "scale") if self.exchange else ()
+        return {name: getattr(self, name) for name in (*names, "infer")}
+
     @property
     def sends_counts(self) -> bool:
         """Whether sample counts travel: only where the aggregation weights by them."""
