@@ -18,6 +18,8 @@ def main(rank: int, place: str, out: str) -> int:
     if found.rank == rank:
         if place == "start":
             job._federate = fail  # type: ignore[assignment]
+        elif place == "plan":
+            job.plan = fail  # type: ignore[assignment]
         elif place == "train":
             from hpcfl.worker import Worker
 

@@ -16,7 +16,7 @@ from tests.conftest import ROOT, Mpi, mpich, open_mpi
 OURS = re.compile(r"^(\[rank \d+\] |round |hpcfl: )")
 
 
-@pytest.mark.parametrize(("rank", "place"), [(2, "train"), (0, "refine"), (1, "start")])
+@pytest.mark.parametrize(("rank", "place"), [(2, "train"), (0, "refine"), (1, "start"), (1, "plan")])
 def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, place: str):
     out = tmp_path / "run.h5"
     command = mpi.command(3, "-m", "tests.mpi.failing", rank, place, out)
