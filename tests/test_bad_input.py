@@ -19,6 +19,7 @@ SETTINGS = {
     "train.lr=nan": "train.lr = nan: must be a finite number",
     "train.lr=inf": "train.lr = inf: must be a finite number",
     "train.lr=fast": "train.lr = 'fast': must be a valid number",
+    "train.lr=1e300": "train.lr = 1e+300: must be less than or equal to",
     "train.lr=true": "train.lr = True: must be a valid number",
     "train.lr=[0.1]": "train.lr = [0.1]: must be a valid number",
     "train.lr.high=1": "train.lr = {'high': 1}: must be a valid number",
@@ -137,6 +138,9 @@ def test_files_under_both_mpiruns(tmp_path, mpi: Mpi, name):
         (["."], "cannot read configuration .: Is a directory"),
         (["--out", "nowhere/run.h5"], "cannot write nowhere/run.h5: nowhere is not a directory"),
         (["--out", "."], "Is a directory"),
+        (["--out", ""], "Is a directory"),
+        (["--out", "x" * 253 + ".h5"], "File name too long"),
+        (["--out", "/dev/null"], "cannot write /dev/null: it is not a file"),
         (["--out", "foreign.keep"], "is an HDF5 file, but not a log of hpcfl"),
         (["--out", "foreign.keep", "--fresh"], "is an HDF5 file, but not a log of hpcfl"),
         (["--out", "text.keep"], "cannot read text.keep: not an HDF5 file"),
@@ -155,6 +159,21 @@ def test_paths_and_devices(tmp_path, hpcfl, arguments, message):
         launched = mpi.run(3, "-m", "hpcfl", "train", *arguments, cwd=tmp_path, timeout=60)
         check(launched.returncode, launched.stderr, message, remaining(tmp_path))
     assert (tmp_path / "text.keep").read_text() == "not mine"
+
+
+def test_ranks_that_read_different_configurations_are_refused(tmp_path):
+    program = (
+        "import os, sys; from hpcfl.cli import main; "
+        "sys.argv = ['hpcfl', 'train', '--set', 'seed=' + os.environ['PMI_RANK']]; main()"
+    )
+    done = mpich().run(3, "-c", program, cwd=tmp_path, timeout=60)
+    check(done.returncode, done.stderr, "the ranks read different configurations", remaining(tmp_path))
+
+
+def test_a_missing_mpi_library_is_one_sentence(tmp_path):
+    environ = os.environ | {"MPI4PY_LIBMPI": "/nonexistent/libmpi.so"}
+    done = mpich().run(2, "-m", "hpcfl", "train", cwd=tmp_path, timeout=60, env=environ)
+    check(done.returncode, done.stderr, "MPI cannot be loaded", remaining(tmp_path))
 
 
 def test_bad_input_seen_by_one_rank_only_ends_all(tmp_path):

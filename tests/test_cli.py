@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
+
+import pytest
 
 from hpcfl.configfile import dump, keys, load
 from hpcfl.log.reader import read
@@ -120,17 +125,41 @@ def test_the_readme_lists_every_dataset_of_the_log():
         assert f"`{entry.path}`" in text
 
 
-def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
-    command = f"{sys.executable} -m hpcfl train {' '.join(SMALL)} --out a.h5 | head -n 1"
+@pytest.mark.parametrize("where", ["| head -n 1", ">&-", "2>&- >&-"])
+def test_a_reader_that_leaves_or_never_was_does_not_end_the_run(tmp_path, where):
+    command = f"{sys.executable} -m hpcfl train {' '.join(SMALL)} {more} --out a.h5 {where}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
     assert read(tmp_path / "a.h5").status == "finished"
 
 
-def on_a_terminal(command: list[str], directory: Path) -> str:
+def test_an_encoding_without_our_characters_does_not_end_the_run(tmp_path):
+    environ = os.environ | {"PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "hpcfl", "train", *SMALL, "--set=log.evaluate_every=2", "--out", "a.h5"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "accuracy ?" in done.stdout
+
+
+def test_a_name_is_shown_as_it_is(hpcfl):
+    hpcfl("train", *SMALL, "--out", "[bold]b:smile:.h5")
+    shown = hpcfl("show", "[bold]b:smile:.h5")
+    assert "[bold]b:smile:.h5: finished" in shown.output
+
+
+def test_usage_errors_are_printed_once_under_mpirun(tmp_path):
+    for arguments in (["train", "--bogus"], ["trian"], ["show", "nothing.h5"]):
+        done = mpich().run(3, "-m", "hpcfl", *arguments, cwd=tmp_path)
+        assert done.returncode == 2
+        said = [line for line in done.stderr.splitlines() if "rror" in line or "cannot read" in line]
+        assert len(said) == 1, done.stderr
+
+
+def on_a_terminal(command: list[str], directory: Path, columns: int) -> str:
     """Returns what a command writes to a terminal of its own."""
     theirs, ours = pty.openpty()[::-1]
-    environ = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environ = os.environ | {"TERM": "xterm"}
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, cwd=directory, env=environ):
         os.close(theirs)
         seen = b""
@@ -145,10 +174,13 @@ def on_a_terminal(command: list[str], directory: Path) -> str:
 
 
 def test_a_terminal_gets_a_live_bar_alone_and_under_mpirun(tmp_path):
-    alone = on_a_terminal([sys.executable, "-m", "hpcfl", "train", *SMALL, "--out", "a.h5"], tmp_path)
-    launched = on_a_terminal(mpich().command(2, "-m", "hpcfl", "train", *SMALL, "--out", "b.h5"), tmp_path)
-    for seen in (alone, launched):
+    settings = [*SMALL, "--set=federation.rounds=100"]
+    alone = on_a_terminal([sys.executable, "-m", "hpcfl", "train", *settings, "--out", "a.h5"], tmp_path, 80)
+    command = mpich().command(2, "-m", "hpcfl", "train", *settings, "--out", "b.h5")
+    for seen in (alone, on_a_terminal(command, tmp_path, 120)):
         assert "\x1b[" in seen
-        assert "2/2" in seen
-        assert "2 rounds in" in seen
+        assert "round 99/100" in seen
+        assert "round 100/100" in seen
+        assert "accuracy" in seen
+        assert "100 rounds in" in seen
     assert read(tmp_path / "b.h5").attributes["ranks"] == 2

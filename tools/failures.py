@@ -125,13 +125,16 @@ def kill(victim: Callable[[Job, random.Random], int]) -> Callable[[str, Path, ra
 
 
 def raises(mpi: str, directory: Path, rng: random.Random) -> str:
-    """A rank raises while others wait in a collective: a directory in the way of the log sees to it."""
-    job = start(mpi, rng.randint(2, 5), directory, 100_000)
-    (directory / "run.h5.part").mkdir(exist_ok=True)
+    """Rank 0 raises while others wait in a collective: the directory of its log is moved away."""
+    place = directory / "here"
+    place.mkdir()
+    job = start(mpi, rng.randint(2, 5), place, 100_000)
+    place.rename(directory / "gone")
+    job.out = directory / "gone" / job.out.name
     seconds = job.gone(LIMIT + 5)  # it fails at its next write, and the log is not written all the time
     ours = [line for line in job.lines if line.startswith(("[rank ", "round ", "hpcfl: "))]
     assert job.process.returncode != 0
-    assert ours[-1].startswith("[rank 0] IsADirectoryError"), "".join(job.lines)
+    assert ours[-1].startswith("[rank 0] FileNotFoundError"), "".join(job.lines)
     return f"traceback last, all gone in {seconds:.1f} s, {read(job.out).rounds_done} rounds readable"
 
 

@@ -96,6 +96,10 @@ def test_nearest_skips_absent_classes():
     assert nearest_N(torch.tensor([[0.2, 0], [4.0, 0]]), prototypes).tolist() == [0, 1]
 
 
+def test_without_any_prototype_there_is_no_answer():
+    assert nearest_N(torch.randn(3, 2), Prototypes.none(4, 2)).tolist() == [-1, -1, -1]
+
+
 def test_margin_by_hand():
     """Points 0, 3 and 7 on a line: nearest others are 3, 3 and 4 away; an absent class has no margin."""
     value_KD = torch.tensor([[0.0, 0], [3, 0], [7, 0], [1, 0]])

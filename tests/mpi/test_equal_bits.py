@@ -23,7 +23,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes
     return {name: results(directory / f"{name}.h5") for name in CASES}
 
 
-@pytest.mark.parametrize(("kind", "ranks"), [("mpich", 2), ("mpich", 5), ("mpich", 21), ("openmpi", 3)])
+@pytest.mark.parametrize("ranks", [2, 5, 21])
+@pytest.mark.parametrize("kind", ["mpich", "openmpi"])
 def test_equal_bits(alone: dict[str, dict[str, bytes]], tmp_path: Path, kind: str, ranks: int):
     mpi = {"mpich": mpich, "openmpi": open_mpi}[kind]()
     done = mpi.run(ranks, "-m", "tests.mpi.several", tmp_path, cwd=ROOT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, 
     if place == "train":
         assert read(out).status == "running"
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_every_kind_of_failure_ends_as_it_must():
+    """Kills of ranks and of mpirun, a raise, slow and frozen ranks, with either MPI: see the script."""
+    mpich(), open_mpi()
+    command = [sys.executable, str(ROOT / "tools" / "failures.py"), "--each"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_processes_that_each_run_alone_are_refused(tmp_path: Path):
