@@ -58,9 +58,10 @@ def run(
         if server:
             server.open_row(participants, shared)
         with watch.part("train"):
-            parcels = [worker.update(t, i, target) for i in roster.train(participants, costs.of_clients())]
+            mine = roster.train(participants, costs.of_clients())
+            packed = wire.pack_up(worker.update(t, i, target) for i in mine)
             asked = Word.SIGNAL if asked_to_stop() else Word.GO
-            word, uploads = link.gather(asked, wire.pack_up(parcels))
+            word, uploads = link.gather(asked, packed)
         with watch.part("evaluate"):  # while rank 0 refines
             if fed.config.evaluates(t):
                 for i in roster.look():
@@ -87,5 +88,5 @@ def _broadcast(
     costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
     present_K, value_RD = wire.unpack_down(body[costs.rate_A.nbytes :])
     value_KD = torch.zeros(wire.classes, wire.features)
-    value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD)
+    value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD.copy())
     return word, Prototypes(value_KD, torch.from_numpy(present_K))

@@ -159,8 +159,8 @@ class Server:
         classes, features = self.fed.dims
         present_K = torch.from_numpy(parcel.present_K)
         value_KD = torch.zeros(classes, features)
-        value_KD[present_K] = torch.from_numpy(parcel.value_RD)
+        value_KD[present_K] = torch.from_numpy(parcel.value_RD.copy())
         count_K = torch.zeros(classes, dtype=torch.int64)
         if parcel.count_R.size:
-            count_K[present_K] = torch.from_numpy(parcel.count_R).long()
+            count_K[present_K] = torch.from_numpy(parcel.count_R.copy()).long()
         return Upload(Prototypes(value_KD, present_K).to(self.device), count_K.to(self.device))

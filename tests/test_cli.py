@@ -127,7 +127,8 @@ def test_the_readme_lists_every_dataset_of_the_log():
 
 @pytest.mark.parametrize("where", ["| head -n 1", ">&-", "2>&- >&-"])
 def test_a_reader_that_leaves_or_never_was_does_not_end_the_run(tmp_path, where):
-    command = f"{sys.executable} -m hpcfl train {' '.join(SMALL)} {more} --out a.h5 {where}"
+    settings = " ".join([*SMALL, "--set=federation.rounds=60"])
+    command = f"{sys.executable} -m hpcfl train {settings} --out a.h5 {where}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
     assert read(tmp_path / "a.h5").status == "finished"

@@ -39,7 +39,8 @@ class Wire:
         """Returns the message with the present rows; an empty one where there are none."""
         if not present_K.any():
             return np.empty(0, dtype=np.uint8)
-        return _join(np.packbits(present_K), value_RD.astype("<f4"))
+        message = np.packbits(present_K).tobytes() + value_RD.astype("<f4").tobytes()
+        return np.frombuffer(bytearray(message), dtype=np.uint8)
 
     def unpack_down(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the bits and the rows."""
@@ -50,13 +51,15 @@ class Wire:
         return present_K, reader.take("<f4", present_K.sum() * self.features).reshape(-1, self.features)
 
     def pack_up(self, parcels: Iterable[Parcel]) -> np.ndarray:
-        """Returns one message with a rank's parcels."""
-        parts: list[np.ndarray] = []
+        """Returns one message with a rank's parcels, each added as it comes."""
+        message = bytearray()
         for parcel in parcels:
-            head = np.array([(parcel.client, DIVERGED * parcel.diverged)], dtype=_HEAD)
-            counts = [parcel.count_R.astype("<i4")] if self.counts else []
-            parts += [head, np.packbits(parcel.present_K), *counts, parcel.value_RD.astype("<f4")]
-        return _join(*parts)
+            message += np.array([(parcel.client, DIVERGED * parcel.diverged)], dtype=_HEAD).tobytes()
+            message += np.packbits(parcel.present_K).tobytes()
+            if self.counts:
+                message += parcel.count_R.astype("<i4").tobytes()
+            message += parcel.value_RD.astype("<f4").tobytes()
+        return np.frombuffer(message, dtype=np.uint8)
 
     def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[Parcel]:
         """Returns the parcels of all ranks in client order."""
@@ -96,15 +99,10 @@ class _Reader:
         return self.body.size - self.at
 
     def take(self, dtype: np.typing.DTypeLike, number: int) -> np.ndarray:
-        """Returns the next items, copied to aligned memory."""
+        """Returns the next items as they lie in the message, perhaps unaligned."""
         nbytes = np.dtype(dtype).itemsize * int(number)
         self.at += nbytes
-        return self.body[self.at - nbytes : self.at].copy().view(dtype)
+        return self.body[self.at - nbytes : self.at].view(dtype)
 
     def bits(self, number: int) -> np.ndarray:
         return np.unpackbits(self.take("u1", -(-number // 8)), count=number).astype(bool)
-
-
-def _join(*parts: np.ndarray) -> np.ndarray:
-    """Returns the arrays' bytes, one behind the other."""
-    return np.frombuffer(bytearray().join(part.tobytes() for part in parts), dtype=np.uint8)
