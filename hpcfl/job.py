@@ -114,7 +114,7 @@ def _federate(
     server = None
     with link.agreed():
         if show:
-            log = create(path, fresh, fed, link, counted, device)
+            log = create(path, fresh, fed, link, counted, placed.words() | {"device": str(device)})
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
     word = run(fed, method, link, wire, placed.roster, cost, worker, server, lambda: signals.asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -30,6 +31,15 @@ class Placed:
     """Why the arena is not of the first choice."""
     nodes: int
     cores: int
+
+    def words(self) -> dict[str, Any]:
+        """Returns what the log keeps of it."""
+        return {
+            "nodes": self.nodes,
+            "cores": self.cores,
+            "placement": self.placement,
+            "arena": self.arena.kind,
+        }
 
 
 def place(link: Link, fed: Federation, costs: Costs, device: torch.device) -> Placed:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +19,14 @@ from hpcfl.models.network import Cost
 
 
 def create(
-    path: Path, fresh: bool, fed: Federation, link: Link, costs: dict[str, Cost], device: torch.device
+    path: Path,
+    fresh: bool,
+    fed: Federation,
+    link: Link,
+    costs: Mapping[str, Cost],
+    where: Mapping[str, Any],
 ) -> Log:
-    """Returns a new log with all that is known before the first round."""
+    """Returns a new log with all that is known before the first round; `where` says how it is placed."""
     classes, features = fed.dims
     attributes = {
         "config": dump(fed.config),
@@ -28,7 +35,7 @@ def create(
         "ranks": link.size,
         "host": platform.node(),
         "mpi": link.library,
-        "device": str(device),
+        **where,
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "rounds": fed.config.federation.rounds,
         **{f"version_{name}": version(name) for name in ("hpcfl", "torch", "numpy", "h5py", "mpi4py")},
