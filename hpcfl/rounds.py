@@ -83,7 +83,7 @@ def _broadcast(
     if link.is_server:
         present_K = shared.present_K.numpy()
         rows = wire.pack_down(present_K, shared.value_KD.numpy()[present_K])
-        body = np.concatenate([costs.rate_A.view(np.uint8), rows])
+        body = np.concatenate([costs.measured_A.view(np.uint8), rows])
     word, body = link.broadcast(word, body)
     costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
     present_K, value_RD = wire.unpack_down(body[costs.rate_A.nbytes :])

@@ -54,7 +54,7 @@ class Costs:
         """`work_M` is samples × FLOPs of each client, `architecture_M` the number of its architecture."""
         self.work_M, self.architecture_M = np.asarray(work_M, dtype=np.float64), np.asarray(architecture_M)
         architectures = int(self.architecture_M.max()) + 1
-        self.rate_A = np.ones(architectures)
+        self.rate_A, self.measured_A = np.ones(architectures), np.ones(architectures)
         self.seconds_A, self.done_A = np.zeros(architectures), np.zeros(architectures)
 
     def of_clients(self) -> np.ndarray:
@@ -62,13 +62,13 @@ class Costs:
         return self.work_M * self.rate_A[self.architecture_M]
 
     def measure(self, seconds_M: np.ndarray) -> None:
-        """Learns from a round's seconds; NaN where a client did not train."""
+        """Learns from a round's seconds, NaN where a client did not train; holds once it is told to all."""
         trained = np.flatnonzero(~np.isnan(seconds_M))
         np.add.at(self.seconds_A, self.architecture_M[trained], seconds_M[trained])
         np.add.at(self.done_A, self.architecture_M[trained], self.work_M[trained])
         if self.seconds_A.sum():  # one not yet seen is taken for an average one
             average = self.seconds_A.sum() / self.done_A.sum()
-            self.rate_A = np.where(self.done_A > 0, self.seconds_A / self.done_A.clip(min=1), average)
+            self.measured_A = np.where(self.done_A > 0, self.seconds_A / self.done_A.clip(min=1), average)
 
 
 class Numbers(Protocol):

@@ -167,13 +167,15 @@ def test_measured_seconds_correct_the_cost_of_an_architecture():
     costs = Costs([10, 10, 5, 2], [0, 1, 0, 1])
     assert costs.of_clients().tolist() == [10, 10, 5, 2]
     costs.measure(np.array([1.0, 3.0, np.nan, np.nan]))
+    assert costs.of_clients().tolist() == [10, 10, 5, 2], "not before all ranks know"
+    costs.rate_A[:] = costs.measured_A
     np.testing.assert_allclose(costs.of_clients(), [1.0, 3.0, 0.5, 0.6])
 
 
 def test_an_architecture_not_yet_measured_is_taken_for_an_average_one():
     costs = Costs([10, 10], [0, 1])
     costs.measure(np.array([2.0, np.nan]))
-    np.testing.assert_allclose(costs.of_clients(), [2.0, 2.0])
+    np.testing.assert_allclose(costs.measured_A, [0.2, 0.2])
 
 
 @pytest.mark.parametrize(

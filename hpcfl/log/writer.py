@@ -137,32 +137,24 @@ def keep_aside(path: Path) -> Path:
     """Renames a file to the next free number, `run.1.h5`, and returns the new name; overwrites nothing."""
     for number in itertools.count(1):
         kept = path.with_suffix(f".{number}{path.suffix}")
-        try:
-            os.link(path, kept)
-        except FileExistsError:
-            continue
-        except OSError:  # a file system without hard links
-            with open(kept, "xb"):
-                pass
-            os.replace(path, kept)
+        with contextlib.suppress(FileExistsError):
+            _claim(path, kept)
             return kept
-        path.unlink()
-        return kept
     raise AssertionError("numbers do not end")
 
 
-def _claim(aside: Path, path: Path) -> None:
-    """Gives the file its name only if nobody has it; a hard link decides that in one step."""
+def _claim(there: Path, name: Path) -> None:
+    """Gives a file a name only if nobody has it; a hard link decides that in one step."""
     try:
-        os.link(aside, path)
+        os.link(there, name)
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        with open(path, "xb"):
+        with open(name, "xb"):
             pass
-        os.replace(aside, path)
+        os.replace(there, name)
         return
-    aside.unlink()
+    there.unlink()
 
 
 def _now() -> str:
