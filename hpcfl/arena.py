@@ -80,10 +80,9 @@ class Arena:
 def _mapped(link: Link, nbytes: int, leader: bool) -> np.ndarray:
     """Returns a mapping of a new file that every rank of the node opens and nobody sees afterwards."""
     name = ""
-    if leader:
-        handle, name = tempfile.mkstemp(prefix="hpcfl-arena-")
-        os.posix_fallocate(handle, 0, max(nbytes, 1))
-        os.close(handle)
+    with link.agreed():
+        if leader:
+            name = _reserved_file(max(nbytes, 1))
     names = {node: path for node, path in link.facts((link.node, name)) if path}
     with open(names[link.node], "r+b") as file:
         mapping = mmap.mmap(file.fileno(), max(nbytes, 1))
@@ -91,6 +90,19 @@ def _mapped(link: Link, nbytes: int, leader: bool) -> np.ndarray:
     if leader:
         os.unlink(name)
     return np.frombuffer(mapping, dtype=np.uint8)[:nbytes]
+
+
+def _reserved_file(nbytes: int) -> str:
+    """Returns the name of a new file whose bytes are on disk, or leaves nothing."""
+    handle, name = tempfile.mkstemp(prefix="hpcfl-arena-")
+    try:
+        os.posix_fallocate(handle, 0, nbytes)
+    except OSError as error:
+        os.unlink(name)
+        raise BadInput(f"runtime.arena: cannot keep {nbytes:,} bytes in {name}: {error.strerror}") from None
+    finally:
+        os.close(handle)
+    return name
 
 
 def _free(path: str) -> int:

@@ -143,7 +143,7 @@ class Runtime(Section):
     pretend_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Treat every node as so many: for trying out on one machine what happens between nodes."""
     stall_minutes: Annotated[float, Field(ge=0)] = 0.0
-    """End the job, and name the ranks, if some do not come to an exchange for so long; 0 waits for ever."""
+    """End the job, and name the ranks, if some finish no client for so long while others wait; 0: never."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads per client and for the server; part of what fixes the bits."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

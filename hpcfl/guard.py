@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import signal
 import sys
@@ -17,16 +16,17 @@ from hpcfl.comm.launcher import SETTLE
 from hpcfl.comm.link import Link
 from hpcfl.errors import Fatal, Refused, RunFailed
 
+PARENT = os.getppid()
+"""Who started this process, read before anything could happen to it."""
+
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def guarded(link: Link, body: Callable[[], int]) -> int:
     """Runs a rank's part and returns the exit code; an exception on any rank ends them all."""
     try:
-        code = body()
-    except (Refused, RunFailed) as error:
-        say(f"hpcfl: {error}", link.is_server)
-        code = BAD_INPUT if isinstance(error, Refused) else FAILED
+        code = _agreed_end(link, body)
+        link.close()
     except Fatal as error:
         _end_all(link, f"hpcfl: {error}", FAILED)
     except KeyboardInterrupt:
@@ -35,8 +35,16 @@ def guarded(link: Link, body: Callable[[], int]) -> int:
         text = traceback.format_exc()
         time.sleep(SETTLE)  # what others had to say then stands above it
         _end_all(link, "\n".join(f"[rank {link.rank}] {line}" for line in text.splitlines()), FAILED)
-    link.close()
     return code
+
+
+def _agreed_end(link: Link, body: Callable[[], int]) -> int:
+    """Returns the exit code of an end that all ranks know of; one of them speaks."""
+    try:
+        return body()
+    except (Refused, RunFailed) as error:
+        say(f"hpcfl: {error}", link.is_server)
+        return BAD_INPUT if isinstance(error, Refused) else FAILED
 
 
 def _end_all(link: Link, last_word: str, code: int) -> None:
@@ -61,10 +69,9 @@ class Watchdog(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.parent = os.getppid()
 
     def run(self) -> None:
-        while os.getppid() == self.parent:
+        while os.getppid() == PARENT:
             time.sleep(1)
         with contextlib.suppress(OSError):  # nobody may be left to read it
             os.write(2, b"hpcfl: the launcher is gone\n")
@@ -75,8 +82,7 @@ class Signals:
     """Once: the run ends after this round. Twice: at once.
 
     Open MPI's mpirun kills its ranks 0.3 s after it forwards SIGINT or SIGTERM, and sends SIGTERM when a rank
-    fails: there these two keep their meaning, and only SIGUSR1 asks for a stop. SIGUSR2 prints where every
-    thread of the rank stands, and nothing else.
+    fails: there these two keep their meaning, and only SIGUSR1 asks for a stop.
     """
 
     def __init__(self, speaks: bool, open_mpi: bool):
@@ -86,13 +92,11 @@ class Signals:
 
     def __enter__(self) -> Signals:
         self.before = {number: signal.signal(number, self._handle) for number in self.numbers}
-        faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
         return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
-        faulthandler.unregister(signal.SIGUSR2)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

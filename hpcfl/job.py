@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +32,7 @@ def train(path: str | None, settings: Sequence[str], out: str | None, fresh: boo
     The configuration is checked first, before torch and MPI are loaded; bad input under a launcher is
     agreed on by all ranks, so that one of them speaks and all end alike.
     """
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints where every thread stands
     found = launcher()
     try:
         checked: Federation | Exception = plan(load(path, settings))
@@ -100,9 +103,9 @@ def _federate(
     from hpcfl.server import Server
     from hpcfl.worker import Worker
 
-    link.meet(runtime.pretend_nodes, runtime.stall_minutes)
     # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
     counted = link.facts(costs(fed.architectures, fed.data.shape, *fed.dims) if link.is_server else None)[0]
+    link.meet(runtime.pretend_nodes, runtime.stall_minutes)
     cost = Costs(
         [counted[client.architecture].flops * len(client.train) for client in fed.clients],
         [fed.architectures.index(client.architecture) for client in fed.clients],
@@ -130,7 +133,11 @@ def _federate(
 def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> str:
     config = fed.config
     nets = Counter(client.architecture for client in fed.clients)
-    crowded = ", oversubscribed (results do not change)" if len(link.workers) > placed.cores else ""
+    crowded = (
+        ", oversubscribed (results do not change)"
+        if len(link.workers) * config.runtime.threads > placed.cores
+        else ""
+    )
     return (
         f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "

@@ -38,7 +38,7 @@ def run(
     watch = Stopwatch(link.traffic)
     settings = fed.config.federation
     shared, word, t = Prototypes.none(*fed.dims), Word.GO, 0
-    for i in roster.share(roster.clients):
+    for i in roster.share():
         worker.start(i)
     while True:
         with watch.part("comm"):
@@ -47,7 +47,7 @@ def run(
         if t > 0:
             with watch.part("evaluate"):
                 if fed.config.evaluates(t - 1):
-                    for i in roster.compare():
+                    for i in roster.share():
                         worker.compare(i, target)
                 _, reports = link.gather(Word.GO, pack(*worker.take_reports()))
             if server:

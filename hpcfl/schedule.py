@@ -9,7 +9,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -77,8 +76,14 @@ class Numbers(Protocol):
     def take(self, counter: int, by: int = 1) -> int:
         """Returns a counter and advances it, in one step."""
 
+    def peek(self, counter: int) -> int:
+        """Returns a counter, perhaps a moment old."""
+
     def wait_below(self, counter: int, limit: int) -> None:
         """Sleeps until a counter is seen below a limit."""
+
+    def stir(self) -> None:
+        """Shows that this rank is alive."""
 
 
 class Gate:
@@ -100,7 +105,7 @@ class Gate:
 
 
 class Roster:
-    """What this rank does, round by round: whom it trains, looks at and compares.
+    """What this rank does, round by round: whom it trains, looks at, and has a share in.
 
     A queue is the same list on every rank of the pool; a counter of the node gives out its places. Counters
     are never reset: every rank takes until it draws a blank, so each queue uses up its length plus one number
@@ -126,12 +131,6 @@ class Roster:
         self.stale = set(self.clients)
         self.chosen: set[int] = set()
         self.trained: list[int] = []
-        self.looked: list[int] = []
-        self.known: list[int] = []
-
-    def share(self, clients: Sequence[int]) -> Sequence[int]:
-        """Returns this rank's part of a list that the pool divides evenly, without asking anyone."""
-        return clients[self.place :: len(self.pool.ranks)] if self.pool.ranks else []
 
     def train(self, participants: np.ndarray, costs: np.ndarray) -> Iterator[int]:
         """Yields the participants that this rank trains, the most expensive first."""
@@ -144,19 +143,13 @@ class Roster:
 
     def look(self) -> Iterator[int]:
         """Yields whose test data this rank looks at: whom it just trained, and others not looked at yet."""
-        self.looked = []
-        for i in chain(self._in_turn(self.trained), self._queue(sorted(self.stale - self.chosen))):
-            self.looked.append(i)
-            yield i
-        self.known = sorted(set(self.clients) - self.stale)
+        yield from self._in_turn(self.trained)
+        yield from self._queue(sorted(self.stale - self.chosen))
         self.stale.clear()
 
-    def compare(self) -> Iterator[int]:
-        """Yields whom this rank compares with the new prototypes: its looks, and its share of older ones.
-
-        Another rank's look of this round may not be finished yet; older ones are, on every rank.
-        """
-        return self._in_turn([*self.looked, *self.share(self.known)])
+    def share(self) -> Iterator[int]:
+        """Yields this rank's part of the pool's clients, divided evenly, without asking anyone."""
+        return self._in_turn(self.clients[self.place :: max(1, len(self.pool.ranks))])
 
     def _queue(self, clients: Sequence[int]) -> Iterator[int]:
         """Yields the places of a list that this rank draws, one at a time."""
@@ -166,13 +159,14 @@ class Roster:
             return
         first = self.used
         self.used += len(clients) + ranks
-        more = True
-        while more:
+        end = first + len(clients)
+        while self.numbers.peek(self.counter) < end:
             with self._turn():
-                place = self.numbers.take(self.counter) - first
-                more = place < len(clients)
-                if more:
-                    yield clients[place]
+                place = self.numbers.take(self.counter)
+                if place >= end:
+                    return
+                yield clients[place - first]
+        self.numbers.take(self.counter)  # its blank, for which no core is needed
 
     def _in_turn(self, clients: Iterable[int]) -> Iterator[int]:
         for i in clients:
@@ -182,6 +176,7 @@ class Roster:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """One client's time within the gate."""
+        self.numbers.stir()
         if self.gate:
             self.gate.enter()
         yield

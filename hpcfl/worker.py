@@ -81,9 +81,9 @@ class Worker:
         if not slot.views["diverged"]:
             report.loss = self._train(t, i, slot, target)
             self._kept(i)["state"].copy_(self.buffer[: slot.layout.nbytes])
+            report.seconds = time.perf_counter() - start
         diverged = bool(slot.views["diverged"])
         report.trained = True
-        report.seconds = time.perf_counter() - start
         self.busy += time.process_time() - busy
         return self._parcel(i, slot, diverged)
 

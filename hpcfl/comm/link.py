@@ -75,6 +75,14 @@ class Link(ABC):
         """Returns a counter of this node and advances it, in one step; counters start at 0."""
 
     @abstractmethod
+    def peek(self, counter: int) -> int:
+        """Returns a counter of this node, perhaps a moment old."""
+
+    @abstractmethod
+    def stir(self) -> None:
+        """Shows that this rank is alive; to be called at least once per client."""
+
+    @abstractmethod
     def wait_below(self, counter: int, limit: int) -> None:
         """Sleeps until a counter of this node is seen below the limit."""
 

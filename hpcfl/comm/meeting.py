@@ -12,17 +12,22 @@ from mpi4py import MPI
 from hpcfl.comm.board import Board
 from hpcfl.errors import Fatal
 
-TAG = 1
+HERE, ALIVE = 1, 2
+"""Tags of the messages between nodes: all have come, or may go on; and a sign of life."""
 SHORTEST, LONGEST = 2e-5, 5e-3
 """Seconds of one sleep while others still compute: a tenth of the time waited so far, within these bounds."""
-
-
-PATIENCE_ABROAD = 3.0
-"""Seconds more that a node waits before it speaks of another node, whose own ranks know better."""
+PULSE = 0.5
+"""Seconds between signs of life to other nodes."""
+ABROAD = 2.0
+"""Seconds more that silence may last between nodes: the other node's own ranks know better."""
 
 
 class Meeting:
-    """The ranks of a run by node: a board on each, and small messages between the nodes' first ranks."""
+    """The ranks of a run by node: a board on each, and small messages between the nodes' first ranks.
+
+    A rank stirs when it waits and with every client it works on. With a time limit, a rank that has not
+    stirred for so long while another waited is missing: the waiting one says so and ends the run.
+    """
 
     def __init__(self, world: MPI.Intracomm, pretend_nodes: int, counters: int, stall_seconds: float):
         real = world.Split_type(MPI.COMM_TYPE_SHARED)
@@ -30,88 +35,90 @@ class Meeting:
         self.ranks = self.comm.allgather(world.rank)
         by_node = sorted(set(map(tuple, world.allgather(self.ranks))))
         self.node, self.nodes = by_node.index(tuple(self.ranks)), len(by_node)
-        self.leaders = [ranks[0] for ranks in by_node]
+        leaders = [ranks[0] for ranks in by_node]
+        # whom this rank exchanges messages with: rank 0 with every other node's first rank
+        self.partners = leaders[1:] if world.rank == 0 else [0] if world.rank in leaders else []
         self.world = world
-        self.patience = stall_seconds or float("inf")
+        self.limit = stall_seconds
         self.board = Board(self.comm, counters + 1)
         self.speaker = counters
         self.turn = 0
+        self.heard = dict.fromkeys(self.partners, 0.0)
+        self.last_pulse = 0.0
+        self.sent: list[MPI.Request] = []
 
     def arrive(self) -> None:
         """Returns when every rank of the run has come here as often as this one."""
         self.turn += 1
         board, turn = self.board, self.turn
-        board.arrived[board.rank] = turn
         board.sync()
+        board.arrived[board.rank] = turn
         if self.nodes == 1 or board.rank == 0:
             self.sleep_until(lambda: bool(board.arrived.min() >= turn))
         if self.nodes > 1:
-            if self.world.rank == 0:
-                self._hear_all()
-            elif board.rank == 0:
-                self._tell()
+            if board.rank == 0:
+                self._meet_abroad()
+                board.sync()
+                board.go[0] = turn
             else:
                 self.sleep_until(lambda: bool(board.go[0] >= turn))
-            board.go[0] = turn
         board.sync()
 
-    def _hear_all(self) -> None:
-        """Rank 0: waits for a word from every other node, then lets all go on."""
+    def _meet_abroad(self) -> None:
+        """A node's first rank, all of whose ranks are here, hears the same of all others, through rank 0."""
+        if self.world.rank > 0:
+            self._send(HERE)
         word = np.empty(1, dtype=np.int8)
-        heard = {rank: self.world.Irecv([word, 0, MPI.BYTE], rank, TAG) for rank in self.leaders[1:]}
+        heard = [self.world.Irecv([word, 0, MPI.BYTE], rank, HERE) for rank in self.partners]
+        self.sleep_until(lambda: bool(MPI.Request.Testall(heard)))
+        if self.world.rank == 0:
+            self._send(HERE)
 
-        def silent() -> list[int]:
-            return [rank for rank, request in heard.items() if not request.Test()]
-
-        self.sleep_until(lambda: not silent(), abroad=silent)
-        MPI.Request.Waitall([self.world.Isend([word, 0, MPI.BYTE], rank, TAG) for rank in heard])
-
-    def _tell(self) -> None:
-        """A node's first rank: tells rank 0 that all are here, and waits for its word."""
+    def _send(self, tag: int) -> None:
+        """Sends an empty message to every partner; such messages need nobody's help to arrive."""
+        self.sent = [request for request in self.sent if not request.Test()]
         word = np.empty(1, dtype=np.int8)
-        requests = [
-            self.world.Isend([word, 0, MPI.BYTE], 0, TAG),
-            self.world.Irecv([word, 0, MPI.BYTE], 0, TAG),
-        ]
-        self.sleep_until(lambda: bool(MPI.Request.Testall(requests)))
+        self.sent += [self.world.Isend([word, 0, MPI.BYTE], rank, tag) for rank in self.partners]
 
-    def sleep_until(
-        self,
-        done: Callable[[], bool],
-        longest: float = LONGEST,
-        abroad: Callable[[], list[int]] | None = None,
-        limited: bool = True,
-    ) -> None:
-        """Sleeps until it is done; past the time limit, the node's first rank to notice says who is missing.
+    def stir(self) -> None:
+        """Shows that this rank is alive: to its node, and now and then to its partners."""
+        self.board.beats[self.board.rank] += 1
+        now = time.perf_counter()
+        if self.limit and self.partners and now - self.last_pulse > PULSE:
+            self.last_pulse = now
+            self._send(ALIVE)
 
-        `abroad` tells which ranks of other nodes are missing; without, rank 0 is the one that would know. A
-        wait that others end when they have done their work is not `limited`.
-        """
+    def sleep_until(self, done: Callable[[], bool], longest: float = LONGEST) -> None:
+        """Sleeps until it is done; past the time limit, says who is missing."""
         start = time.perf_counter()
+        seen, since = self.board.beats.copy(), np.full(len(self.ranks), start)
         while not done():
-            waited = time.perf_counter() - start
-            if limited and waited > self.patience:
-                missing = self._asleep()
-                if not missing and abroad and waited > self.patience + PATIENCE_ABROAD:
-                    missing = abroad()
-                if not missing and waited > self.patience + 2 * PATIENCE_ABROAD:
-                    missing = [0]
-                self._speak_of(missing, waited)
-            self.board.beats[self.board.rank] += 1
-            time.sleep(min(longest, max(SHORTEST, waited / 10)))
+            self.stir()
+            now = time.perf_counter()
+            if self.limit:
+                stirred = self.board.beats != seen
+                seen[stirred] = self.board.beats[stirred]
+                since[stirred] = now
+                missing = [rank for rank, at in zip(self.ranks, since, strict=True) if now - at > self.limit]
+                missing = missing or self._silent_abroad(start, now)
+                if missing and not done():
+                    self._speak_of(missing)
+            time.sleep(min(longest, max(SHORTEST, (now - start) / 10)))
 
-    def _speak_of(self, missing: list[int], waited: float) -> None:
-        if missing and self.board.take(self.speaker) == 0:
+    def _silent_abroad(self, start: float, now: float) -> list[int]:
+        """Returns the partners that gave no sign of life for long."""
+        word = np.empty(1, dtype=np.int8)
+        for rank in self.partners:
+            while self.world.Iprobe(rank, ALIVE):
+                self.world.Recv([word, 0, MPI.BYTE], rank, ALIVE)
+                self.heard[rank] = now
+        limit = self.limit + ABROAD + self.node * PULSE
+        return [rank for rank, at in self.heard.items() if now - max(at, start) > limit]
+
+    def _speak_of(self, missing: list[int]) -> None:
+        if self.board.take(self.speaker) == 0:
             ranks = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-            raise Fatal(f"{ranks} did not come for {waited / 60:.2f} minutes")
-
-    def _asleep(self) -> list[int]:
-        """Returns the other ranks of this node that do not wait as this one does: who waits, stirs."""
-        before = self.board.beats.copy()
-        for _ in range(50):
-            self.board.beats[self.board.rank] += 1
-            time.sleep(0.02)
-        return [rank for rank, still in zip(self.ranks, self.board.beats == before, strict=True) if still]
+            raise Fatal(f"{ranks} did not stir for {self.limit / 60:g} minutes (runtime.stall_minutes)")
 
     def free(self) -> None:
         self.board.shared.free()

@@ -94,8 +94,15 @@ class MpiLink(Link):
 
     def wait_below(self, counter: int, limit: int) -> None:
         assert self.meeting is not None
-        board = self.meeting.board
-        self.meeting.sleep_until(lambda: board.peek(counter) < limit, GATE_NAP, limited=False)
+        self.meeting.sleep_until(lambda: self.peek(counter) < limit, GATE_NAP)
+
+    def peek(self, counter: int) -> int:
+        assert self.meeting is not None
+        return self.meeting.board.peek(counter)
+
+    def stir(self) -> None:
+        assert self.meeting is not None
+        self.meeting.stir()
 
     def share(self, nbytes: int) -> np.ndarray:
         assert self.meeting is not None
@@ -103,11 +110,11 @@ class MpiLink(Link):
         return self.arenas[-1].bytes
 
     def facts(self, mine: Any) -> list[Any]:
-        self._doze(self.comm.Ibarrier())
+        self._gather_round()
         return self.comm.allgather(mine)
 
     def close(self) -> None:
-        self._doze(self.comm.Ibarrier())
+        self._gather_round()
         if self.meeting is not None:
             self.meeting.free()
         MPI.Finalize()
@@ -131,8 +138,11 @@ class MpiLink(Link):
         self.meeting.sleep_until(request.Test, TRANSFER_NAP)
         self.traffic.moved += time.perf_counter() - start
 
-    @staticmethod
-    def _doze(request: MPI.Request) -> None:
-        """Waits at start and end, where ranks have no board."""
-        while not request.Test():
+    def _gather_round(self) -> None:
+        """Waits for all ranks, at start and end too, where they may not have met yet."""
+        if self.meeting is not None:
+            self.meeting.arrive()
+            return
+        barrier = self.comm.Ibarrier()
+        while not barrier.Test():
             time.sleep(LONGEST)

@@ -21,6 +21,12 @@ class Solo(Link):
         self.counters[counter] += by
         return self.counters[counter] - by
 
+    def peek(self, counter: int) -> int:
+        return self.counters[counter]
+
+    def stir(self) -> None:
+        pass
+
     def wait_below(self, counter: int, limit: int) -> None:
         assert self.counters[counter] < limit, "nobody else would make it so"
 
