@@ -24,8 +24,7 @@ def memory(clients: int, ranks: int) -> int:
         job = start("mpich", ranks, Path(directory), 1000, *SETTINGS, f"federation.clients={clients}")
         job.wait_for("round 3/")
         total = sum(_pss(pid) for pid in job.ranks.values())
-        job.process.kill()
-        job.gone(10)
+        job.end()
     return total
 
 

@@ -7,15 +7,17 @@ tools/failures --each                       every kind once with either MPI
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcfl.log.reader import read
@@ -23,6 +25,8 @@ from hpcfl.log.reader import read
 ROOT = Path(__file__).parent.parent
 LIMIT = 10.0
 """Seconds within which all ranks must be gone."""
+
+SLOW = 4.0
 
 LAUNCHERS = {
     "mpich": [str(ROOT / ".venv/bin/mpirun")],
@@ -36,37 +40,51 @@ LAUNCHERS = {
         )
     ],
 }
+JOBS: list[Job] = []
+"""Every job that was started, to be cleared away."""
 RANK_VARIABLES = (b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")
 
 
 @dataclass
 class Job:
-    """A federation that runs, its output line by line, and its ranks' process ids."""
+    """A federation that runs, its output so far, and its ranks' process ids."""
 
     process: subprocess.Popen[str]
-    ranks: dict[int, int]
     out: Path
-    lines: list[str]
+    ranks: dict[int, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
 
-    def wait_for(self, beginning: str) -> None:
+    def __post_init__(self) -> None:
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
-            if line.startswith(beginning):
-                return
-        raise AssertionError("ended early:\n" + "".join(self.lines))
+
+    def wait_for(self, beginning: str) -> None:
+        while not any(line.startswith(beginning) for line in self.lines):
+            assert self.process.poll() is None, "ended early:\n" + "".join(self.lines)
+            time.sleep(0.01)
 
     def gone(self, seconds: float) -> float:
         """Returns after how many seconds launcher and ranks are all gone."""
         start = time.monotonic()
         while time.monotonic() - start < seconds:
             if self.process.poll() is not None and not any(map(alive, self.ranks.values())):
-                assert self.process.stdout is not None
-                self.lines += self.process.stdout.readlines()
+                self.reader.join(5)
                 return time.monotonic() - start
             time.sleep(0.05)
         left = [rank for rank, pid in self.ranks.items() if alive(pid)]
         raise AssertionError(f"still there after {seconds} s: ranks {left}\n" + "".join(self.lines))
+
+    def end(self) -> None:
+        """Leaves nothing behind, whatever happened."""
+        for pid in (self.process.pid, *self.ranks.values()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def alive(pid: int) -> bool:
@@ -103,7 +121,8 @@ def start(mpi: str, ranks: int, directory: Path, rounds: int, *settings: str) ->
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    job = Job(process, {}, out, [])
+    job = Job(process, out)
+    JOBS.append(job)
     job.wait_for("round 1/")
     job.ranks = ranks_under(process.pid)
     assert sorted(job.ranks) == list(range(ranks)), job.ranks
@@ -146,15 +165,15 @@ def slow(mpi: str, directory: Path, rng: random.Random) -> str:
     time.sleep(1)
     others = [pid for pid in job.ranks.values() if pid != victim]
     before = sum(map(cpu_seconds, others))
-    time.sleep(4)
-    share = (sum(map(cpu_seconds, others)) - before) / 4 / len(others)
+    time.sleep(SLOW)
+    share = (sum(map(cpu_seconds, others)) - before) / SLOW / len(others)
     assert job.process.poll() is None
     os.kill(victim, signal.SIGCONT)
     job.gone(60)
     assert job.process.returncode == 0, "".join(job.lines)
     assert read(job.out).status == "finished"
     assert share < 0.1, f"waiting ranks used {share:.0%} of a core each"
-    return f"waited 5 s at {share:.1%} of a core per rank, then finished"
+    return f"waited {SLOW + 1:g} s at {share:.1%} of a core per rank, then finished"
 
 
 def frozen(mpi: str, directory: Path, rng: random.Random) -> str:
@@ -198,13 +217,16 @@ KINDS: dict[str, Callable[[str, Path, random.Random], str]] = {
 
 
 def main() -> int:
+    global SLOW
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--slow", type=float, default=SLOW, help="seconds that a slow rank stands still")
     parser.add_argument("--each", action="store_true", help="every kind once with either MPI")
     asked = parser.parse_args()
+    SLOW = asked.slow
     rng = random.Random(asked.seed)
     plan = [(kind, mpi) for kind in KINDS for mpi in LAUNCHERS]
     if not asked.each:
@@ -214,9 +236,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as directory:
             try:
                 said = "ok: " + KINDS[kind](mpi, Path(directory), rng)
-            except AssertionError as error:
+            except Exception as error:
                 failed += 1
-                said = f"FAILED: {error}"
+                said = f"FAILED: {error!r}"
+            finally:
+                for job in JOBS:
+                    job.end()
+                JOBS.clear()
         print(f"{kind:12} {mpi:8} {said}", flush=True)
     print(f"{len(plan) - failed} of {len(plan)} as they must be (seed {asked.seed})")
     return 1 if failed else 0
