@@ -8,7 +8,9 @@ import numpy as np
 
 from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import COUNTERS, Link, Word, open_link
+from hpcfl.cores import mine
 from hpcfl.guard import DONE, guarded
+from hpcfl.schedule import Gate
 
 DOWN, UP = 15_400, 400
 """Bytes of a broadcast and of a rank's gather, about those of the quick start."""
@@ -41,12 +43,12 @@ def _exchange(link: Link, rounds: int) -> int:
 def _words(what: str, seconds: list[float]) -> str:
     if not seconds:
         return f"{what}: not with one process"
-    low, middle, high, most = 1e3 * np.quantile(seconds, [0.1, 0.5, 0.9, 1])
-    return f"{what}: median {middle:.3f} ms, 80% within {low:.3f} to {high:.3f}, at most {most:.3f}"
+    middle, high, most = 1e3 * np.quantile(seconds, [0.5, 0.99, 1])
+    return f"{what}: median {middle:.3f} ms, 99% below {high:.3f}, at most {most:.3f} (of {len(seconds)})"
 
 
 def _takes(link: Link) -> list[float]:
-    """Returns the seconds of 20 takes; the node's first rank, which owns the counter, computes meanwhile."""
+    """Returns the seconds of 20 takes, behind a gate as in a run; rank 0, the counter's owner, computes."""
     link.gather(Word.GO, np.zeros(0, dtype=np.uint8))
     takes: list[float] = []
     if link.is_server:
@@ -54,9 +56,12 @@ def _takes(link: Link) -> list[float]:
         while time.perf_counter() < end:
             pass
     else:
+        gate = Gate(link, COUNTERS - 1, len(mine()[0]))
         for _ in range(20):
+            gate.enter()
             start = time.perf_counter()
-            link.take(COUNTERS - 1)
+            link.take(0)
             takes.append(time.perf_counter() - start)
+            gate.leave()
             time.sleep(0.02)
     return takes

@@ -107,9 +107,9 @@ class Gate:
 class Roster:
     """What this rank does, round by round: whom it trains, looks at, and has a share in.
 
-    A queue is the same list on every rank of the pool; a counter of the node gives out its places. Counters
-    are never reset: every rank takes until it draws a blank, so each queue uses up its length plus one number
-    per rank, and all ranks know where the next begins.
+    A queue is the same list on every rank of the pool; a counter of the node gives out its places. Two
+    counters serve by turns: all ranks meet between one queue and the next, so while one is drawn from, nobody
+    needs the other, and the pool's first rank sets it back.
     """
 
     def __init__(
@@ -124,10 +124,9 @@ class Roster:
         self.pool = pools[mine[0]] if mine else Pool(-1, ())
         self.clients = [i for i, number in enumerate(pool_of) if number in mine]
         on_node = [number for number, pool in enumerate(pools) if pool.node == self.pool.node]
-        self.counter = on_node.index(mine[0]) if mine else 0
+        self.counter = 2 * on_node.index(mine[0]) if mine else 0
         self.place = self.pool.ranks.index(rank) if mine else 0
         self.numbers, self.gate = numbers, gate
-        self.used = 0
         self.stale = set(self.clients)
         self.chosen: set[int] = set()
         self.trained: list[int] = []
@@ -153,20 +152,17 @@ class Roster:
 
     def _queue(self, clients: Sequence[int]) -> Iterator[int]:
         """Yields the places of a list that this rank draws, one at a time."""
-        ranks = len(self.pool.ranks)
-        if ranks < 2:
+        if len(self.pool.ranks) < 2:
             yield from self._in_turn(clients)
             return
-        first = self.used
-        self.used += len(clients) + ranks
-        end = first + len(clients)
-        while self.numbers.peek(self.counter) < end:
+        self.counter ^= 1
+        if self.place == 0:
+            self.numbers.take(self.counter ^ 1, -self.numbers.peek(self.counter ^ 1))
+        while self.numbers.peek(self.counter) < len(clients):
             with self._turn():
                 place = self.numbers.take(self.counter)
-                if place >= end:
-                    return
-                yield clients[place - first]
-        self.numbers.take(self.counter)  # its blank, for which no core is needed
+                if place < len(clients):
+                    yield clients[place]
 
     def _in_turn(self, clients: Iterable[int]) -> Iterator[int]:
         for i in clients:

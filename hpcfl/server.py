@@ -58,6 +58,9 @@ class Server:
 
     def refine(self, t: int, shared: Prototypes, parcels: list[Parcel]) -> Prototypes:
         """Returns the next global prototypes; a diverged client's rows never enter them."""
+        expected = np.flatnonzero(self.row["/round/participants"]).tolist()
+        if [parcel.client for parcel in parcels] != expected:
+            raise RuntimeError(f"round {t + 1}: not every participant was trained exactly once")
         senders = [parcel for parcel in parcels if parcel.present_K.any()]
         for parcel in parcels:
             self.diverged_M[parcel.client] |= parcel.diverged

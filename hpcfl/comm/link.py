@@ -41,7 +41,7 @@ class Traffic:
         return taken
 
 
-COUNTERS = 64
+COUNTERS = 256
 """Counters of a node, from which its ranks take numbers."""
 
 
