@@ -251,7 +251,7 @@ def test_seconds_have_parts_and_every_entry_of_the_schema_is_filled(run):
     assert (log["/round/seconds_train"] > 0).all()
     work = log["/round/efficiency"] * log["/round/seconds"]  # one worker
     assert (work <= log["/round/cpu_seconds"] + 1e-3).all()
-    assert (work > 0.3 * log["/round/seconds_train"]).all()
+    assert (work > 0.05 * log["/round/seconds_train"]).all()
     for entry in ENTRIES:
         assert len(log[entry.path]) > 0
 

@@ -15,9 +15,7 @@ from hpcfl.comm.link import COUNTERS, Link, Word
 from hpcfl.errors import Refused
 
 mpi4py.rc.initialize = False
-os.environ.setdefault(
-    "OMPI_MCA_osc", "^ucx"
-)  # Open MPI's UCX windows complain loudly where there is no fabric
+os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # Open MPI's UCX windows complain where there is no fabric
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)  # a foreign launcher: refused below, with the reason
     from mpi4py import MPI
