@@ -55,7 +55,7 @@ def _print_one(run: Run) -> None:
     add = table.add_row
     add("run", f"{run.path}: {run.status}, {run.rounds_done} of {config.federation.rounds} rounds")
     add("when", f"{said['start']} to {said['end'] or '…'} on {said['host']}")
-    add("ranks", f"{said['ranks']} on {said['cores']} cores of {said['nodes']} nodes ({said['mpi']})")
+    add("ranks", f"{said['ranks']} (nodes {said['nodes']}, cores {said['cores']}, MPI {said['mpi']})")
     add("placed", f"{said['device']}, {said['placement']}, {said['arena']} arena")
     add("method", f"{config.method.name}: {said['method']}")
     add("data", f"{config.data.name}, {config.partition.name}, seed {config.seed}")
