@@ -18,15 +18,18 @@ import numpy as np
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
 
-SHARE = 0.02
-"""The most of a run's time that writing may take: after a write of s seconds the next waits s / SHARE."""
+SHARE = 0.015
+"""The most of a run's time that writing may take: a write waits until all writes so far fit in it.
+
+With what else logging does, that stays under 2%.
+"""
 
 
 class Log:
     """The rows so far, in memory, and their image on disk.
 
     A write makes the whole file aside and renames it into place, so a reader or a kill never meets half a
-    file. Rows that wait for the next write are at most as old as the last write took, divided by SHARE, plus
+    file. Rows that wait for the next write are at most as old as twice the last write, divided by SHARE, plus
     one round; `close` writes what is left.
     """
 
@@ -54,7 +57,7 @@ class Log:
         self.fixed = dict(fixed)
         self.rows: dict[str, list[Any]] = {e.path: [] for e in ENTRIES if e.dims[0] in ("round", "saved")}
         self.rounds_done = 0
-        self.next_write = 0.0
+        self.began, self.spent, self.next_write = time.monotonic(), 0.0, 0.0
         self.placed: tuple[int, int] | None = None
         self.fresh = fresh
         try:
@@ -93,9 +96,9 @@ class Log:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
             raise
-        now = time.monotonic()
-        # the first write, which is of no row yet, is slow because everything is new
-        self.next_write = now + (now - start) / SHARE if self.placed else now
+        took = time.monotonic() - start
+        self.spent += took if self.placed else 0.0  # the first, of no row yet, is part of the start
+        self.next_write = self.began + (self.spent + took) / SHARE  # the next will take as long
         self.placed = written
 
     def _put_in_place(self, aside: Path) -> None:

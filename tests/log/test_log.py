@@ -13,7 +13,7 @@ from hpcfl.configfile import dump
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES, STRING
-from hpcfl.log.writer import Log, keep_aside
+from hpcfl.log.writer import SHARE, Log, keep_aside
 
 SIZES = {"client": 3, "class": 4, "feature": 2}
 
@@ -75,6 +75,7 @@ def test_another_run_is_never_overwritten(tmp_path):
 
 def test_a_run_whose_name_another_took_ends_and_leaves_the_other_alone(tmp_path):
     first = new_log(tmp_path / "run.h5")
+    first.next_write = 0
     first.append(row(0), {})
     second = new_log(tmp_path / "run.h5", fresh=True)
     assert read(tmp_path / "run.1.h5").rounds_done == 1
@@ -101,17 +102,19 @@ def test_what_is_kept_aside_never_overwrites(tmp_path):
 
 
 def test_writing_is_throttled_to_its_share_of_the_time(tmp_path):
-    """After a write that took s seconds none follows for 50·s; close writes what waited."""
+    """After s seconds of writing, a write of s waits until 2·s are its share; close writes the rest."""
     log = new_log(tmp_path / "run.h5")
     log.next_write = time.monotonic() + 100
     log.append(row(0), {})
     assert read(tmp_path / "run.h5").rounds_done == 0
-    log.next_write = 0
+    log.next_write, log.spent = 0, 1.0
     before = time.monotonic()
     log.append(row(1), {})
     after = time.monotonic()
     assert read(tmp_path / "run.h5").rounds_done == 2
-    assert before + 40 * (after - before) * 0.5 < log.next_write <= after + 50 * (after - before)
+    took = log.spent - 1.0
+    assert 0 < took <= after - before
+    assert log.next_write - log.began == pytest.approx((1 + 2 * took) / SHARE)
     log.append(row(2), {})
     log.close("stopped")
     assert read(tmp_path / "run.h5").rounds_done == 3
