@@ -87,6 +87,64 @@ def catalog() -> None:
 
 
 @main.group()
+def data() -> None:
+    """Prepare datasets once, where there is internet, and look at how they are dealt."""
+
+
+ROOT = click.option(
+    "--root", metavar="DIR", help="Where prepared datasets lie. [default: $HPCFL_DATA, else data]"
+)
+
+
+@data.command("list")
+@ROOT
+def list_(root: str | None) -> None:
+    """List what can be prepared, and what is."""
+    from hpcfl.datasets import print_list
+
+    print_list(root)
+
+
+@data.command()
+@click.argument("name")
+@ROOT
+@click.option("--source", metavar="PATH", help="Files fetched before, or your own data; then no download.")
+@click.option("--size", type=click.IntRange(1, 4096), help="Bring all images to SIZE × SIZE.")
+@click.option("--fresh", is_flag=True, help="Make it again if it is there.")
+def prepare(name: str, source: str | None, root: str | None, size: int | None, fresh: bool) -> None:
+    """Make DIR/NAME.h5 from a known dataset or from your own data.
+
+    NAME is one that `hpcfl data list` shows, or a new one for what --source gives: an .npz (x: uint8 images,
+    y: labels, perhaps writer), a folder with one directory of images per class, or a dataset of torchvision,
+    torchvision:CLASS[:DIRECTORY].
+    """
+    from hpcfl.datasets import print_prepared
+
+    print_prepared(name, source, root, size, fresh)
+
+
+@data.command("show")
+@click.argument("name")
+@ROOT
+@click.option("--config", metavar="C.toml", help="Whose partition is shown; without, the quick start's.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    multiple=True,
+    help="Picture (.png, .pdf, .svg), counts (.csv) or the split itself (.npz); repeatable. "
+    "[default: NAME-PARTITION.png]",
+)
+def show_data(
+    name: str, root: str | None, config: str | None, settings: tuple[str, ...], out: tuple[str, ...]
+) -> None:
+    """Show which client has how many samples of which class."""
+    from hpcfl.datasets import print_partition
+
+    print_partition(name, root, config, settings, out)
+
+
+@main.group()
 def bench() -> None:
     """Measure speed on this machine."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,29 +12,11 @@ from torch.nn.functional import cross_entropy
 from hpcfl.config import Train
 from hpcfl.methods.prototypes import ClassMeans
 from hpcfl.models.network import Network
+from hpcfl.samples import Samples
+from hpcfl.views import View
 
 Guide = Callable[[Tensor, Tensor], Tensor]
 """(features, labels) of a batch → the term that is added to its cross-entropy."""
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Samples of one client, on its device: rows `index_N` of the shared dataset."""
-
-    x: Tensor
-    y: Tensor
-    index_N: Tensor
-
-    def __len__(self) -> int:
-        return len(self.index_N)
-
-    @property
-    def labels_N(self) -> Tensor:
-        return self.y[self.index_N]
-
-    def batch(self, which_B: Tensor) -> tuple[Tensor, Tensor]:
-        rows = self.index_N[which_B]
-        return self.x[rows], self.y[rows]
 
 
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
@@ -78,18 +59,20 @@ def train(
     guide: Guide | None,
     shuffle: Callable[[int], np.random.Generator],
     seen: ClassMeans | None = None,
+    view: Callable[[int], View] | None = None,
 ) -> float:
     """Trains in place and returns the mean loss per sample: cross-entropy + guide, ProtoNorm Eq. (4).
 
-    `shuffle` gives an epoch's generator; `seen`, if given, collects the features met on the way.
+    `shuffle` gives an epoch's generator, `view` how its images are changed; `seen`, if given, collects the
+    features met on the way.
     """
     network.train()
     optimiser = Sgd(network, settings)
-    total = torch.zeros((), dtype=torch.float64, device=samples.index_N.device)
+    total = torch.zeros((), dtype=torch.float64, device=samples.source.device)
     for epoch in range(settings.epochs):
-        order = shuffle(epoch).permutation(len(samples))
+        order, look = shuffle(epoch).permutation(len(samples)), view(epoch) if view else None
         for which in batches(order, settings.batch_size, network.has_batch_norm):
-            x_B, y_B = samples.batch(torch.from_numpy(which).to(samples.index_N.device))
+            x_B, y_B = samples.batch(which, look)
             z_BD = network.extractor(x_B)
             loss = cross_entropy(network.head(z_BD), y_B)
             if guide is not None:
@@ -106,6 +89,6 @@ def train(
 def features(network: Network, samples: Samples, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields features and labels in eval mode, in order, a batch at a time."""
     network.eval()
-    for which_B in torch.arange(len(samples), device=samples.index_N.device).split(batch):
+    for which_B in batches(np.arange(len(samples)), batch, merge_single=False):
         x_B, y_B = samples.batch(which_B)
         yield network.extractor(x_B), y_B

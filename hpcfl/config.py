@@ -26,29 +26,50 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    name: str = "spiral"
-    """The dataset, as `hpcfl catalog` lists it."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "spiral"
+    """The dataset: spiral, or the name of one that `hpcfl data prepare` made."""
     root: str = Field(default_factory=lambda: os.environ.get("HPCFL_DATA", "data"))
     """Where prepared datasets lie; $HPCFL_DATA is the default. Built-in data needs none."""
     samples_per_class: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     """Points of each of the spiral's six arms (the papers draw 5000)."""
     style: Literal["fednh", "supplement"] = "fednh"
     """The spiral's formula: FedNH's generator, or as printed in ProtoNorm's supplement A."""
+    normalise: Literal["channel", "half"] = "channel"
+    """Images: by each channel's mean and deviation, or (x/255 − 0.5)/0.5 as the papers' code does."""
 
 
 class Partition(Section):
-    name: Literal["dirichlet", "iid"] = "dirichlet"
-    """How samples are dealt to clients."""
+    name: Literal["dirichlet", "iid", "pathological", "nway_kshot", "natural", "file"] = "dirichlet"
+    """How samples are dealt to clients; natural: a client is a writer; file: as partition.file says."""
     alpha: Annotated[float, Field(gt=0, le=1e6)] = 0.1
-    """Dirichlet's concentration: the smaller, the more the clients differ."""
+    """dirichlet: its concentration; the smaller, the more the clients differ."""
+    classes_per_client: Count = 2
+    """pathological: how many classes a client has."""
+    ways: Annotated[float, Field(ge=1, le=1e6)] = 3.0
+    """nway_kshot: a client's number of classes is drawn from a normal distribution with this mean."""
+    shots: Annotated[float, Field(ge=1, le=1e9)] = 100.0
+    """nway_kshot: its training samples per class, likewise."""
+    deviation: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    """nway_kshot: the standard deviation of both."""
+    unlabelled: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
+    """nway_kshot: further samples per client, of its classes, without their labels."""
+    file: str | None = None
+    """A split to be used exactly: an .npz with train_0, test_0, train_1, …; name is then file."""
     train_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.75
     """A client's share of samples to train on; the rest tests."""
-    style: Literal["stratified"] = "stratified"
-    """Train and test parts of a client have the same share of each class."""
-    min_samples: Count = 10
-    """The least number of samples of a client; a draw below it is repeated, up to 1000 times."""
+    style: Literal["stratified", "published"] = "stratified"
+    """Every class split alike into train and test; or dealt and split as the papers' generator does."""
+    min_samples: Count | None = None
+    """The least number of samples of a client (10; published: 40); draws below it are repeated."""
     seed: Seed = 1
     """Keys the split alone, so that one split serves runs of several seeds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_file_is_a_name(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("file") is not None:
+            return {"name": "file"} | given
+        return given
 
 
 class Models(Section):
@@ -73,6 +94,8 @@ class Train(Section):
     """Passes over the training split per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the clients' SGD."""
+    augment: list[Literal["crop", "flip", "randaugment"]] = []
+    """What is done to training images at random: cropped (4 pixels of padding), flipped, RandAugment."""
 
 
 class Method(Section):
@@ -177,6 +200,17 @@ class Config(Section):
             raise ValueError(f"federation.participation = {number}: more than federation.clients = {clients}")
         if self.models.list is not None and "group" in self.models.model_fields_set:
             raise ValueError("models.list and models.group: give one of them, not both")
+        deal = self.partition
+        if (deal.file is not None) != (deal.name == "file"):
+            raise ValueError(f"partition.name = {deal.name!r}: 'file' and the key partition.file go together")
+        if deal.style == "published" and deal.name not in ("dirichlet", "pathological"):
+            raise ValueError(
+                f"partition.style = 'published': only dirichlet and pathological have it, not {deal.name}"
+            )
+        if deal.unlabelled and deal.name != "nway_kshot":
+            raise ValueError(
+                f"partition.unlabelled = {deal.unlabelled}: only nway_kshot has unlabelled samples"
+            )
         return self
 
     def evaluates(self, round_: int) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from hpcfl.config import Config
-from hpcfl.data.dataset import Dataset, read
-from hpcfl.data.partition import partition
+from hpcfl.data.dataset import Dataset
+from hpcfl.data.partition import Split, partition
+from hpcfl.data.read import read
+from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import Recipe, recipe
 from hpcfl.models.registry import chosen
 
@@ -19,8 +23,15 @@ class Client:
 
     id: int
     architecture: str
-    train: np.ndarray
-    test: np.ndarray
+    split: Split
+
+    @property
+    def train(self) -> np.ndarray:
+        return self.split.train
+
+    @property
+    def test(self) -> np.ndarray:
+        return self.split.test
 
 
 @dataclass(frozen=True)
@@ -44,15 +55,29 @@ class Federation:
         """The names that occur among the clients, each once, in order of first use."""
         return tuple(dict.fromkeys(client.architecture for client in self.clients))
 
+    @property
+    def unowned(self) -> list[int]:
+        """The classes that no client trains on."""
+        return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
+
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """Of the data and of the split: a run goes with both, whatever they are called."""
+        digest = hashlib.blake2b(digest_size=16)
+        for client in self.clients:
+            for part in (client.split.train, client.split.test, client.split.unlabelled):
+                digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
+        return {"data": self.data.checksum, "split": digest.hexdigest()}
+
 
 def plan(config: Config) -> Federation:
     """Returns the run that a configuration describes, or raises BadInput."""
     method = recipe(config.method, config.data.name)
     names = chosen(config.models)
     data = read(config.data)
-    splits = partition(data.y, config.federation.clients, config.partition)
-    clients = tuple(
-        Client(i, names[i % len(names)], split.train, split.test) for i, split in enumerate(splits)
-    )
+    if config.train.augment and not data.is_images:
+        raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
+    splits = partition(data.y, config.federation.clients, config.partition, data.train, data.writer)
+    clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     return Federation(config, method, data, clients, counts_MK)

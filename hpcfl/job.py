@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
 from hpcfl.comm.link import Link, Word, open_link
 from hpcfl.configfile import fingerprint, load
+from hpcfl.data.prepared import verify
 from hpcfl.devices import set_up
 from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
@@ -69,16 +70,21 @@ def _prepare(
     assert isinstance(checked, Federation)
     config = checked.config
     with link.agreed():
-        if len(set(link.facts(fingerprint(config)))) > 1:
-            raise BadInput("the ranks read different configurations: start them all with the same")
+        if len(set(link.facts((fingerprint(config), *checked.checksums.values())))) > 1:
+            raise BadInput(
+                "the ranks read different configurations, data or splits: start them all with the same"
+            )
     path = default_path(config) if out is None else Path(out)
     show = screen(config.federation.rounds, found) if link.is_server else None
     finished = False
     with link.agreed():
         if show:
-            finished = settle(path, config, fresh, show.note)
+            finished = settle(path, checked, fresh, show.note)
     if link.facts(finished)[0]:
         return DONE
+    with link.agreed():
+        if link.local_rank == 0:  # the others of this node then find the images in memory
+            verify(checked.data)
     if show and link.size > 1:
         show.note(f"hpcfl: starting {link.size} ranks")
     with show or nullcontext():
@@ -120,6 +126,8 @@ def _federate(
             log = create(path, fresh, fed, link, counted, placed.words() | {"device": str(device)})
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
+            if fed.unowned:
+                show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")
     word = run(fed, method, link, wire, placed.roster, cost, worker, server, lambda: signals.asked)
     if server and show:
         server.log.close(server.status)

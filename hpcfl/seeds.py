@@ -25,3 +25,17 @@ def participants(seed: int, round_: int, clients: int, number: int) -> np.ndarra
     """Returns the sorted ids of the clients that take part in a round; every rank computes the same."""
     drawn = generator(seed, "participants", round_).choice(clients, size=number, replace=False)
     return np.sort(drawn)
+
+
+def uniforms(key_: int, items: np.ndarray, number: int) -> np.ndarray:
+    """Returns `number` values in [0, 1) for each item, a function of key and item alone: [items, number].
+
+    SplitMix64's output function of a counter, for all items at once.
+    """
+    with np.errstate(over="ignore"):
+        counter = items.astype(np.uint64)[:, None] * np.uint64(number) + np.arange(number, dtype=np.uint64)
+        z: np.ndarray = np.uint64(key_) + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+        return (z >> np.uint64(11)) * 2.0**-53

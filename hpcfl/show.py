@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hpcfl.data.dataset import SOURCES
+from hpcfl.data.sources.known import KNOWN
 from hpcfl.log.reader import Run, read
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
@@ -21,7 +21,7 @@ from hpcfl.stopwatch import PARTS
 INFERENCES = ("head", "global", "local")
 
 
-def _console() -> Console:
+def console() -> Console:
     """Returns a console that is wide enough for tables where the output is no terminal."""
     columns = os.environ.get("COLUMNS", "")
     width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() else 120
@@ -77,7 +77,7 @@ def _print_one(run: Run) -> None:
         add("", f"efficiency {run['/round/efficiency'].mean():.2f}")
         diverged = np.flatnonzero(run["/client/diverged"][-1])
         add("diverged", ", ".join(map(str, diverged)) if len(diverged) else "none")
-    _console().print(table)
+    console().print(table)
 
 
 def _print_many(runs: Sequence[Run]) -> None:
@@ -97,21 +97,24 @@ def _print_many(runs: Sequence[Run]) -> None:
             cells[5:7] = (kilobytes(run[f"/round/bytes_{way}"].mean()) for way in ("up", "down"))
             cells[7] = f"{run['/round/seconds'].mean():.3f}"
         table.add_row(run.path.name, run.config.method.name, str(run.rounds_done), *cells)
-    _console().print(table)
+    console().print(table)
 
 
 def print_catalogue() -> None:
     """Prints every name that a configuration may use, with its paper."""
-    console = _console()
+    screen = console()
     sections = {
         "method.name": [(name, entry.about, entry.paper) for name, entry in CATALOGUE.items()],
         "models.group": [(name, ", ".join(group.members), group.paper) for name, group in GROUPS.items()],
         "models.list": [(name, net.about, net.paper) for name, net in ARCHITECTURES.items()],
-        "data.name": [(name, source.about, source.paper) for name, source in SOURCES.items()],
+        "data.name": [
+            ("spiral", "six spiral arms in the plane, built in", "ProtoNorm, Fig. 1 and supplement A"),
+            *((name, known.about, known.paper) for name, known in KNOWN.items()),
+        ],
     }
     for key, rows in sections.items():
         table = Table(box=None, padding=(0, 2, 0, 0), title=key, title_justify="left", show_header=False)
         for row in rows:
             table.add_row(*row)
-        console.print(table)
-        console.print()
+        screen.print(table)
+        screen.print()

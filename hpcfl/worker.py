@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hpcfl import seeds
 from hpcfl.arena import Arena
-from hpcfl.client import Samples, features, train
+from hpcfl.client import features, train
 from hpcfl.comm.report import UNDEFINED, Effort, Report
 from hpcfl.comm.wire import Parcel
 from hpcfl.federation import Federation
@@ -21,7 +21,9 @@ from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import Network, build
 from hpcfl.records import Records
+from hpcfl.samples import Source
 from hpcfl.state import Layout, bind, copy_into, empty_vector
+from hpcfl.views import View
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ class Worker:
         clients: Iterable[int],
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
-        self.x = torch.from_numpy(fed.data.x).to(device)
-        self.y = torch.from_numpy(fed.data.y).to(device)
+        self.source = Source(fed.data, fed.config.data, device)
         self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
         names = sorted({fed.clients[i].architecture for i in clients})
         layouts = {name: records.states[name] for name in names}
@@ -95,7 +96,7 @@ class Worker:
             kept["z"].zero_()
             kept["right"].zero_()
         else:
-            samples = self._samples(self.fed.clients[i].test)
+            samples = self.source.samples(self.fed.clients[i].test)
             batch = self.fed.config.runtime.inference_batch
             z_ND = torch.cat([z_BD for z_BD, _ in features(slot.network, samples, batch)])
             with torch.no_grad():
@@ -114,7 +115,7 @@ class Worker:
         report.by_head, report.by_local = kept["right"].tolist()
         if target.present_K.any():
             diverged = self.records.state(i).views(kept["state"])["diverged"]
-            y_N = self.y[torch.from_numpy(self.fed.clients[i].test).to(self.device)]
+            y_N = self.source.samples(self.fed.clients[i].test).labels_N
             predicted_N = nearest_N(kept["z"].to(self.device), self._allowed(i, target))
             report.by_global = 0 if diverged else right(predicted_N, y_N)
         self.busy += time.process_time() - busy
@@ -130,9 +131,9 @@ class Worker:
         """Trains in the buffer, stores the local prototypes there, and returns the loss."""
         config = self.fed.config
         torch.manual_seed(seeds.key(config.seed, "train", i, t))
-        samples = self._samples(self.fed.clients[i].train)
+        samples = self.source.samples(self.fed.clients[i].train)
         means = ClassMeans(*self.fed.dims, device=self.device)
-        running = config.method.prototypes == "running"
+        running, augment = config.method.prototypes == "running", config.train.augment
         loss = train(
             slot.network,
             samples,
@@ -140,6 +141,7 @@ class Worker:
             (lambda z_BD, y_B: self.method.guide(z_BD, y_B, target)) if target.present_K.any() else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,
+            (lambda epoch: View(seeds.key(config.seed, "view", i, t, epoch), augment)) if augment else None,
         )
         if not running:
             for z_BD, y_B in features(slot.network, samples, config.runtime.inference_batch):
@@ -162,9 +164,6 @@ class Worker:
         if not self.fed.config.method.own_classes:
             return target
         return Prototypes(target.value_KD, target.present_K & self.own_MK[i])
-
-    def _samples(self, index: np.ndarray) -> Samples:
-        return Samples(self.x, self.y, torch.from_numpy(index).to(self.device))
 
     def _report(self, i: int) -> Report:
         return self.reports.setdefault(i, Report(i))

@@ -4,11 +4,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.client import Samples, batches, features, train
-from hpcfl.config import Train
+from hpcfl.client import batches, features, train
+from hpcfl.config import Data, Train
+from hpcfl.data.dataset import Dataset
 from hpcfl.methods.guide import Euclid
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import build
+from hpcfl.samples import Source
 
 K, D = 6, 4
 
@@ -18,7 +20,8 @@ def samples():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(100, 2, generator=generator)
     y = torch.randint(0, K, (100,), generator=generator)
-    return Samples(x, y, torch.arange(10, 77))
+    data = Dataset(x.numpy(), y.numpy(), tuple("abcdef"), 100, "")
+    return Source(data, Data(), torch.device("cpu")).samples(np.arange(10, 77))
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.booleans())
@@ -57,9 +60,9 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum):
         order = np.random.default_rng(epoch).permutation(67)
         for start in range(0, 67, 16):
             rows = samples.index_N[torch.from_numpy(order[start : start + 16])]
-            z = plain.extractor(samples.x[rows])
+            z = plain.extractor(samples.source.x[rows])
             logits = plain.head(z)
-            labels = samples.y[rows]
+            labels = samples.source.y[rows]
             aligned = torch.stack(
                 [
                     ((z[b] - target.value_KD[labels[b]]) ** 2).mean() * target.present_K[labels[b]]
@@ -89,5 +92,5 @@ def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
     parts = list(features(network, samples, 20))
     assert not network.training
     assert [len(z) for z, _ in parts] == [20, 20, 20, 7]
-    torch.testing.assert_close(torch.cat([z for z, _ in parts]), network.extractor(samples.x[10:77]))
-    assert torch.equal(torch.cat([y for _, y in parts]), samples.y[10:77])
+    torch.testing.assert_close(torch.cat([z for z, _ in parts]), network.extractor(samples.source.x[10:77]))
+    assert torch.equal(torch.cat([y for _, y in parts]), samples.source.y[10:77])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -143,9 +146,10 @@ def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
         nonlocal trainings
         if samples.index_N[0] == first:
             trainings += 1
-            with_infinity = samples.x.clone()
-            with_infinity[samples.index_N] = float("inf")
-            samples = worker.Samples(with_infinity, samples.y, samples.index_N)
+            source = copy(samples.source)
+            source.x = source.x.clone()
+            source.x[samples.index_N] = float("inf")
+            samples = replace(samples, source=source)
         return original(network, samples, *rest)
 
     first = int(plan(load(None, SMALL)).clients[3].train[0])

@@ -1,58 +1,44 @@
-"""What a dataset is, and which ones there are."""
+"""What a dataset is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
-
-from hpcfl.config import Data
-from hpcfl.data.spiral import spiral
-from hpcfl.errors import BadInput, nearest
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a dataset; clients hold indices into it."""
+    """All samples, train part first, then test part; clients hold indices into it."""
 
     x: np.ndarray
-    """Samples, [N, …], float32."""
+    """Points [N, F], float32; or images [N, H, W, C], uint8, mapped from their file."""
     y: np.ndarray
-    """Labels 0 … classes − 1, [N], int64."""
-    classes: int
+    """Labels 0 … K − 1, [N], int64."""
+    names: tuple[str, ...]
+    """What each class is called."""
+    train: int
+    """Samples of the train part."""
+    checksum: str
+    """Of everything, as it was written."""
+    file: Path | None = None
+    mean_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """Of the train part's pixels, per channel, where a pixel is 0 … 1."""
+    std_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    writer: np.ndarray | None = None
+    """Who made each sample, 0 … W − 1, [N]."""
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
+
+    @property
+    def is_images(self) -> bool:
+        return self.x.dtype == np.uint8
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self.x.shape[1:]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A dataset that can be asked for by name."""
-
-    about: str
-    paper: str
-    read: Callable[[Data], tuple[np.ndarray, np.ndarray]]
-    """settings → samples, labels."""
-
-
-SOURCES = {
-    "spiral": Source(
-        "six spiral arms in the plane, built in",
-        "ProtoNorm, Fig. 1 and supplement A; FedNH's generator",
-        spiral,
-    ),
-}
-
-
-def read(settings: Data) -> Dataset:
-    """Returns the dataset that the configuration names."""
-    if settings.name not in SOURCES:
-        raise BadInput(
-            f"data.name = {settings.name!r}: no such dataset; built in: {', '.join(SOURCES)}"
-            f"{nearest(settings.name, SOURCES)}"
-        )
-    x, y = SOURCES[settings.name].read(settings)
-    return Dataset(x, y, int(y.max()) + 1)
+        """The shape of one sample as networks take it: channels first."""
+        size = self.x.shape[1:]
+        return (size[2], size[0], size[1]) if self.is_images else size

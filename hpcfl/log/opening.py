@@ -32,6 +32,8 @@ def create(
         "config": dump(fed.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
         "seed": fed.config.seed,
+        **{f"checksum_{what}": checksum for what, checksum in fed.checksums.items()},
+        "unowned_classes": fed.unowned,
         "ranks": link.size,
         "host": platform.node(),
         "mpi": link.library,

@@ -9,6 +9,7 @@ from pathlib import Path
 from hpcfl.config import Config
 from hpcfl.configfile import difference, fingerprint
 from hpcfl.errors import BadInput
+from hpcfl.federation import Federation
 from hpcfl.log.reader import read
 
 
@@ -17,8 +18,9 @@ def default_path(config: Config) -> Path:
     return Path(f"{config.method.name}-{config.data.name}-{fingerprint(config)}.h5")
 
 
-def settle(path: Path, config: Config, fresh: bool, note: Callable[[str], None]) -> bool:
+def settle(path: Path, fed: Federation, fresh: bool, note: Callable[[str], None]) -> bool:
     """Says whether this run is finished already; raises if it may not start. No run is ever overwritten."""
+    config = fed.config
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory that can be written to")
     if not os.path.lexists(path):
@@ -31,6 +33,9 @@ def settle(path: Path, config: Config, fresh: bool, note: Callable[[str], None])
         return False
     if change := difference(old.config, config):
         raise BadInput(f"{path} is a run of another configuration ({change}); choose another --out")
+    for what, checksum in fed.checksums.items():
+        if old.attributes.get(f"checksum_{what}") != checksum:
+            raise BadInput(f"{path} is a run on another {what} of the same name; choose another --out")
     if old.status == "finished":
         note(f"{path} is finished: {old.rounds_done} rounds; --fresh keeps it aside and runs again")
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import platform
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ import h5py
 import numpy as np
 
 from hpcfl.errors import BadInput, Fatal
+from hpcfl.files import aside, flush
 from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
 
 SHARE = 0.015
@@ -84,34 +84,27 @@ class Log:
 
     def _write(self) -> None:
         start = time.monotonic()
-        aside = self.path.with_name(f"{self.path.name}.{platform.node()}-{os.getpid()}.part")
-        try:
-            with open(aside, "wb") as file:
-                file.write(self._image())
-                file.flush()
-                os.fsync(file.fileno())
-                written = _identity(os.fstat(file.fileno()))
-            self._put_in_place(aside)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
+        with aside(self.path) as part:
+            part.write_bytes(self._image())
+            flush(part)
+            written = _identity(os.stat(part))
+            self._put_in_place(part)
         took = time.monotonic() - start
         self.spent += took if self.placed else 0.0  # the first, of no row yet, is part of the start
         self.next_write = self.began + (self.spent + took) / SHARE  # the next will take as long
         self.placed = written
 
-    def _put_in_place(self, aside: Path) -> None:
+    def _put_in_place(self, part: Path) -> None:
         """Gives the new file the log's name, which is this run's own from the first time on."""
         if self.placed is None:
             if self.fresh and os.path.lexists(self.path):
                 keep_aside(self.path)
-            _claim(aside, self.path)
+            _claim(part, self.path)
             return
         with contextlib.suppress(FileNotFoundError):  # taken away: it is put there again
             if _identity(os.stat(self.path)) != self.placed:
                 raise Fatal(f"{self.path} is another run's by now; this one keeps its hands off it")
-        os.replace(aside, self.path)
+        os.replace(part, self.path)
 
     def _image(self) -> bytes:
         """Returns the whole file as bytes; HDF5 itself never touches the disk."""

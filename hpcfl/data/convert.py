@@ -1,0 +1,121 @@
+"""From a source's samples to the prepared file: every image as bytes of one shape, every label a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcfl.data.prepared import Writer
+from hpcfl.data.sources.found import Found, Samples
+from hpcfl.data.sources.own import GRAY
+from hpcfl.data.sources.where import Progress
+from hpcfl.errors import BadInput
+from hpcfl.vision import torchvision
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+BATCH = 256
+"""Images that are written at a time."""
+
+
+def convert(
+    found: Found, size: int | None, path: Path, show: Progress, provenance: Mapping[str, Any]
+) -> None:
+    """Writes a source to a file; `size`, if given, is the side that all images are brought to."""
+    train, count = len(found.train), len(found.train) + len(found.test)
+    if train == 0:
+        raise BadInput("the source has no images to train on")
+    samples = chain(_read("train", found.train), _read("test", found.test))
+    image, label = next(samples)
+    gray = _is_gray(image) if found.gray is None else found.gray
+    batch, labels = [_pixels(image, size, gray)], [label]
+    writer = Writer(path, count, train, batch[0].shape)
+    with closing(writer.file):
+        for image, label in samples:
+            if len(batch) == BATCH:
+                writer.add(np.stack(batch))
+                batch.clear()
+                show("writing images", len(labels), count)
+            batch.append(_pixels(image, size, gray))
+            labels.append(label)
+            if batch[-1].shape != writer.x.shape[1:]:
+                raise BadInput(
+                    f"images of mixed sizes: the first is {_words(writer.x.shape[1:])}, "
+                    f"number {len(labels)} is {_words(batch[-1].shape)}; give --size for a common side"
+                )
+        writer.add(np.stack(batch))
+        y, names = _numbers(labels, found.names)
+        writer.close(y, names, found.writer, found.writers, provenance)
+
+
+def _read(part: str, samples: Samples) -> Iterator[tuple[Any, Any]]:
+    for i in range(len(samples)):
+        try:
+            yield samples[i]
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadInput(f"image {i} of the {part} part cannot be read ({error})") from None
+
+
+def _is_gray(image: Any) -> bool:
+    if isinstance(image, np.ndarray):
+        return image.ndim == 2 or image.shape[2] == 1
+    return getattr(image, "mode", None) in GRAY
+
+
+def _pixels(image: Any, size: int | None, gray: bool) -> np.ndarray:
+    """Returns an image as uint8 [H, W, C]; the shorter side is brought to `size`, the longer one cropped."""
+    from PIL import Image
+
+    side = None if size is None else (size, size)
+    if isinstance(image, np.ndarray) and side in (None, image.shape[:2]):
+        return image.reshape(*image.shape[:2], -1)
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(image[:, :, 0] if gray and image.ndim == 3 else image)
+    if not isinstance(image, Image.Image):
+        raise BadInput(f"the source gives {type(image).__name__}, not images")
+    image = _eight_bits(image, gray)
+    if side not in (None, (image.height, image.width)):
+        transform = torchvision().transforms.functional
+        image = transform.center_crop(transform.resize(image, size), size)
+    return np.asarray(image).reshape(image.height, image.width, -1)
+
+
+def _eight_bits(image: Image, gray: bool) -> Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        raise BadInput(
+            f"the source has images of more than 8 bits per channel ({image.mode}): convert them first"
+        )
+    if gray and image.mode not in GRAY:
+        raise BadInput(
+            f"the source mixes gray images and images in colour ({image.mode}): convert them first"
+        )
+    mode = "L" if gray else "RGB"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _numbers(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns labels 0 … K − 1 and the names of the K classes that occur."""
+    try:
+        values = np.asarray(labels)
+    except ValueError:
+        values = np.empty((0, 0))
+    if values.shape != (len(labels),) or values.dtype.kind not in "iubUS":
+        raise BadInput(f"labels must be one integer or word per image, not {labels[0]!r}")
+    used, y = np.unique(values, return_inverse=True)
+    if names is None:
+        return y, tuple(used.astype(str).tolist())
+    if used.dtype.kind not in "iu" or used[0] < 0 or used[-1] >= len(names):
+        raise BadInput(f"labels run from {used[0]} to {used[-1]}, but there are {len(names)} classes")
+    return y, tuple(str(names[int(k)]) for k in used)
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]}×{shape[1]}"

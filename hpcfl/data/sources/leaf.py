@@ -1,0 +1,65 @@
+"""FEMNIST as LEAF writes it: JSON files of writers, who are natural clients."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import numpy as np
+
+from hpcfl.data.sources.found import Arrays, Found
+from hpcfl.data.sources.where import Where
+from hpcfl.errors import BadInput
+
+SIDE = 28
+CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+ADVICE = (
+    "clone https://github.com/TalwalkarLab/leaf, run ./preprocess.sh -s niid --sf 1.0 -k 0 -t sample in its "
+    "data/femnist, and give that folder's data directory with --source"
+)
+
+
+def femnist(where: Where) -> Found:
+    """Opens LEAF's train and test files, or those of all data if it was not split."""
+    if where.source is None:
+        raise BadInput(f"femnist is made by LEAF's own scripts: {ADVICE}")
+    top = where.directories[0]
+    folders = {"train": sorted(top.glob("train/*.json")), "test": sorted(top.glob("test/*.json"))}
+    if not folders["train"]:
+        folders = {"train": sorted(top.glob("all_data/*.json")) or sorted(top.glob("*.json")), "test": []}
+    if not folders["train"]:
+        raise BadInput(f"{top} has no LEAF files (train/*.json, all_data/*.json or *.json): {ADVICE}")
+    parts, writers = [], []
+    for part, paths in folders.items():
+        read = []
+        for done, path in enumerate(paths):
+            where.show(f"reading {part} files", done, len(paths))
+            read += _read(path)
+            where.used.append(str(path))
+        parts.append(
+            Arrays(
+                np.concatenate([x for _, x, _ in read] or [np.zeros((0, SIDE, SIDE), dtype=np.uint8)]),
+                np.concatenate([y for _, _, y in read] or [np.zeros(0, dtype=np.int64)]),
+            )
+        )
+        writers += [name for name, _, y in read for _ in range(len(y))]
+    names, writer = np.unique(writers, return_inverse=True)
+    return Found(parts[0], parts[1], CHARACTERS, gray=True, writer=writer, writers=tuple(map(str, names)))
+
+
+def _read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Returns every writer of a file with samples and labels; LEAF's pixels are 0 … 1."""
+    try:
+        found = []
+        for name, data in json.loads(path.read_bytes())["user_data"].items():
+            x = np.asarray(data["x"], dtype=np.float32).reshape(-1, SIDE, SIDE)
+            y = np.asarray(data["y"], dtype=np.int64)
+            if len(x) != len(y) or not ((x >= 0) & (x <= 1)).all():
+                raise ValueError(
+                    f"writer {name} has {len(x)} images, {len(y)} labels, or pixels beyond 0 … 1"
+                )
+            found.append((name, np.rint(x * 255).astype(np.uint8), y))
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{path} is no LEAF file, or a damaged one ({error}): {ADVICE}") from None

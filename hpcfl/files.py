@@ -1,0 +1,43 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Yields a name beside `path`, this process's own, to write to.
+
+    The block itself gives the file its final name, when it is whole; what is left aside is removed.
+    """
+    part = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.part")
+    try:
+        yield part
+    finally:
+        _remove(part)
+
+
+def sweep(path: Path) -> None:
+    """Removes what processes of this host that were killed have left beside `path`."""
+    start = f"{path.name}.{platform.node()}-"
+    for left in path.parent.glob(f"{path.name}.*.part"):
+        process = left.name.removeprefix(start).removesuffix(".part")
+        if left.name.startswith(start) and process.isdecimal() and not Path(f"/proc/{process}").exists():
+            _remove(left)
+
+
+def flush(path: Path) -> None:
+    """Returns when the file is on disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
