@@ -111,7 +111,12 @@ def _sentence(error: ValidationError) -> str:
     key = ".".join(map(str, first["loc"]))
     value = repr(first["input"])
     value = value if len(value) <= 60 else value[:57] + "…"
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = (
+        first["msg"]
+        .removeprefix("Value error, ")
+        .replace("Input should", "must")
+        .replace("String should", "must")
+    )
     match first["type"]:
         case "extra_forbidden":
             said = f"unknown key {key}{nearest(key, keys())}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from hpcfl.data.npz import arrays
 from hpcfl.errors import BadInput
 from hpcfl.files import aside
 
@@ -16,15 +16,9 @@ PARTS = ("train", "test", "unlabelled")
 
 def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns every client's samples, exactly as given: indices into the prepared order."""
-    try:
-        with np.load(file, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-    except OSError as error:
-        raise BadInput(f"partition.file = {file!r}: {error.strerror or 'not a whole .npz'}") from None
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError) as error:
-        raise BadInput(f"partition.file = {file!r}: not an .npz of plain arrays ({error})") from None
+    found = arrays(file, f"partition.file = {file!r}")
     there = 0
-    while f"train_{there}" in arrays and f"test_{there}" in arrays:
+    while f"train_{there}" in found and f"test_{there}" in found:
         there += 1
     if there != clients:
         raise BadInput(
@@ -34,7 +28,7 @@ def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, 
     none = np.zeros(0, dtype=np.int64)
     split = []
     for client in range(clients):
-        parts = [arrays.get(f"{part}_{client}", none) for part in PARTS]
+        parts = [found.get(f"{part}_{client}", none) for part in PARTS]
         for part, index in zip(PARTS, parts, strict=True):
             if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
                 raise BadInput(f"partition.file = {file!r}: {part}_{client} must be a list of integers")
@@ -51,7 +45,7 @@ def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, 
 
 def write_split(path: Path, split: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
     """Writes a split, so that another run, or another program, can use it exactly."""
-    arrays = {
+    columns = {
         f"{part}_{client}": index
         for client, parts in enumerate(split)
         for part, index in zip(PARTS, parts, strict=True)
@@ -59,5 +53,5 @@ def write_split(path: Path, split: Sequence[tuple[np.ndarray, np.ndarray, np.nda
     }
     with aside(path) as part:
         with open(part, "wb") as file:  # savez would add .npz to a name
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, allow_pickle=False, **columns)
         part.replace(path)

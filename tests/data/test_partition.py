@@ -1,10 +1,20 @@
+"""Partitions: who gets what, in general under hypothesis and in detail by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpcfl.config import Partition
-from hpcfl.data.partition import partition
+from hpcfl.data.deal import who_owns
+from hpcfl.data.partition import Split, partition
+from hpcfl.data.splitfile import write_split
 from hpcfl.errors import BadInput
 
 labels = st.integers(2, 8).flatmap(
@@ -12,56 +22,260 @@ labels = st.integers(2, 8).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+def deal(name: str, **more: object) -> Partition:
+    return Partition.model_validate({"name": name, **more})
+
+
+def everything(splits: list[Split]) -> np.ndarray:
+    return np.concatenate([part for split in splits for part in (split.train, split.test)])
+
+
+def assert_same(one: list[Split], two: list[Split]) -> None:
+    for a, b in zip(one, two, strict=True):
+        for part in ("train", "test", "unlabelled"):
+            np.testing.assert_array_equal(getattr(a, part), getattr(b, part))
+
+
+@settings(max_examples=100, deadline=None)
 @given(
-    labels, st.integers(1, 12), st.sampled_from(["iid", "dirichlet"]), st.floats(0.05, 10), st.integers(0, 99)
+    labels,
+    st.integers(1, 12),
+    st.sampled_from(["iid", "dirichlet", "pathological"]),
+    st.floats(0.05, 10),
+    st.integers(1, 8),
+    st.integers(0, 99),
 )
-def test_every_sample_has_one_owner_and_the_split_follows_the_seed(y, clients, name, alpha, seed):
-    chosen = Partition(name=name, alpha=alpha, seed=seed, min_samples=2)
+def test_every_sample_has_one_owner_and_the_split_follows_the_seed(y, clients, name, alpha, each, seed):
+    chosen = deal(name, alpha=alpha, classes_per_client=each, seed=seed, min_samples=2)
     try:
         splits = partition(y, clients, chosen)
     except BadInput:
         assume(False)
-    every = np.concatenate([part for split in splits for part in (split.train, split.test)])
-    np.testing.assert_array_equal(np.sort(every), np.arange(len(y)))
-    for split, again in zip(splits, partition(y, clients, chosen), strict=True):
-        np.testing.assert_array_equal(split.train, again.train)
-        np.testing.assert_array_equal(split.test, again.test)
+    np.testing.assert_array_equal(np.sort(everything(splits)), np.arange(len(y)))
+    assert_same(splits, partition(y, clients, chosen))
+    for split in splits:
         assert len(split.train) + len(split.test) >= 2
         assert set(y[split.test]) <= set(y[split.train])
         for k in np.unique(y[split.train]):
             train, test = (y[split.train] == k).sum(), (y[split.test] == k).sum()
             assert abs(train - 0.75 * (train + test)) <= 0.5
+    if name == "pathological":
+        assert {len(np.unique(y[split.train])) for split in splits} == {each}
+    if name == "iid":
+        sizes = [len(split.train) + len(split.test) for split in splits]
+        assert max(sizes) - min(sizes) <= 1
 
 
-def test_iid_shares_differ_by_one_at_most():
-    splits = partition(np.repeat(np.arange(5), 41), 20, Partition(name="iid"))
-    sizes = [len(split.train) + len(split.test) for split in splits]
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=20), st.integers(7, 12), st.integers(0, 9))
+def test_classes_are_dealt_evenly_and_nobody_holds_one_twice(numbers, classes, seed):
+    owners = who_owns(np.array(numbers), classes, np.random.default_rng(seed))
+    sizes = [len(mine) for mine in owners]
     assert max(sizes) - min(sizes) <= 1
+    assert all(len(set(mine)) == len(mine) for mine in owners)
+    assert np.bincount(np.concatenate(owners).astype(int), minlength=len(numbers)).tolist() == numbers
 
 
 def test_a_small_alpha_concentrates_classes():
     y = np.repeat(np.arange(10), 500)
     owned = {}
     for alpha in (0.05, 100.0):
-        splits = partition(y, 10, Partition(alpha=alpha, min_samples=1))
+        splits = partition(y, 10, deal("dirichlet", alpha=alpha, min_samples=1))
         owned[alpha] = np.mean([len(np.unique(y[split.train])) for split in splits])
     assert owned[0.05] < 5 < 9.5 < owned[100.0]
 
 
+def test_the_last_client_is_not_left_one_of_every_class():
+    """Shares that add up to 0.999… must not leave a sample over: 100 classes, α small."""
+    y = np.repeat(np.arange(100), 200)
+    splits = partition(y, 20, deal("dirichlet", alpha=0.1))
+    held = [len(np.unique(y[split.train])) for split in splits]
+    assert held[-1] < 2 * np.mean(held)
+
+
+def test_pathological_sizes_are_unbalanced():
+    y = np.repeat(np.arange(10), 600)
+    sizes = [len(split.train) for split in partition(y, 20, deal("pathological"))]
+    assert max(sizes) > 1.5 * min(sizes)
+
+
 def test_an_impossible_draw_names_alpha_clients_and_the_smallest_client_reached():
     y = np.repeat(np.arange(2), 100)
-    with pytest.raises(
-        BadInput, match=r"alpha = 0.01: none of 1000 draws .* 20 clients .* the best left one with \d"
-    ):
-        partition(y, 20, Partition(alpha=0.01, min_samples=9))
+    said = r"alpha = 0.01: none of 1000 draws .* 20 clients .* the best left one with \d"
+    with pytest.raises(BadInput, match=said):
+        partition(y, 20, deal("dirichlet", alpha=0.01, min_samples=9))
 
 
-def test_more_clients_than_samples():
-    with pytest.raises(BadInput, match=r"clients = 50: 20 samples do not give every client"):
-        partition(np.zeros(20, dtype=int), 50, Partition(min_samples=1))
+@pytest.mark.parametrize(
+    ("clients", "chosen", "says"),
+    [
+        (50, deal("iid", min_samples=1), "clients = 50: 20 samples do not give every client"),
+        (20, deal("iid", min_samples=1), r"client \d+ has no test samples after the partition"),
+        (2, deal("pathological", min_samples=1, classes_per_client=6), "= 6: the data has 5 classes"),
+        (2, deal("pathological", min_samples=1), "= 2: with 2 clients some of the 5 classes"),
+        (15, deal("pathological", min_samples=1), "= 2: class 0 has 4 samples for its 6 clients"),
+        (4, deal("pathological", min_samples=5), "= 2: none of 1000 draws gave each of 4 clients"),
+        (4, deal("nway_kshot", ways=2, shots=5, deviation=0), r"the \d clients of class \d ask for \d+"),
+        (2, deal("natural"), "this dataset does not say who wrote what"),
+        (8, deal("pathological", style="published", classes_per_client=5), "no room to draw sizes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_dealt_says_why(clients, chosen, says):
+    with pytest.raises(BadInput, match=says):
+        partition(np.arange(20) % 5, clients, chosen)
 
 
-def test_a_client_without_test_samples_is_named():
-    with pytest.raises(BadInput, match=r"client \d+ has no test samples after the partition"):
-        partition(np.arange(40) % 20, 20, Partition(name="iid", min_samples=1))
+# --- as published
+
+
+def test_published_dirichlet_is_the_papers_own():
+    """The counts that PFLlib's generator gives for CIFAR-10, seed 1, α = 0.1, 20 clients."""
+    golden = json.loads((Path(__file__).parent / "dirichlet-cifar10-a0.1-m20.json").read_text())
+    y = np.repeat(np.arange(10), 6000)
+    splits = partition(y, 20, deal("dirichlet", style="published", alpha=0.1, seed=1))
+    got = [np.bincount(y[np.concatenate([s.train, s.test])], minlength=10).tolist() for s in splits]
+    assert got == golden["counts"]
+    np.testing.assert_array_equal(np.sort(everything(splits)), np.arange(60000))
+    for split in splits:
+        assert len(split.train) == int(0.75 * (len(split.train) + len(split.test)))
+
+
+def test_published_pathological_by_hand():
+    """4 clients, 4 classes, 2 each: classes 0, 1 go to clients 0, 1, classes 2, 3 to clients 2, 3.
+
+    Of each class of 40, its first owner takes randint(max(20/10, least/4), 20) in file order, the second the
+    rest; then each client's samples are permuted, its first quarter tests.
+    """
+    y = np.tile(np.arange(4), 40)
+    splits = partition(y, 4, deal("pathological", style="published", seed=1))
+    rng = np.random.RandomState(1)
+    least = int(min(40, 160 / 4 / 2))
+    mine: list[list[int]] = [[] for _ in range(4)]
+    for k in range(4):
+        first = 0 if k < 2 else 2
+        size = rng.randint(int(max(2, least / 4)), 20, 1)[0]
+        indices = [i for i in range(160) if y[i] == k]
+        mine[first] += indices[:size]
+        mine[first + 1] += indices[size:]
+    for client in range(4):
+        order = rng.permutation(len(mine[client]))
+        train = int(0.75 * len(order))
+        want = [mine[client][place] for place in order]
+        assert splits[client].test.tolist() == want[: len(order) - train]
+        assert splits[client].train.tolist() == want[len(order) - train :]
+
+
+def test_published_pathological_leaves_classes_to_nobody():
+    """102 classes, 20 clients of 10: ceil(20/102·10) = 2 owners each, so 100 classes use up all room."""
+    y = np.repeat(np.arange(102), 80)
+    splits = partition(y, 20, deal("pathological", classes_per_client=10, style="published"))
+    assert sorted(set(y) - set(y[everything(splits)])) == [100, 101]
+    assert set(y[everything(partition(y, 20, deal("pathological", classes_per_client=10)))]) == set(y)
+
+
+# --- n-way k-shot
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 12), st.floats(1, 6), st.floats(1, 20), st.floats(0, 3), st.integers(0, 30), st.booleans()
+)
+def test_nway_kshot(clients, ways, shots, deviation, unlabelled, has_test):
+    y = np.tile(np.arange(6), 400)
+    train = 1800 if has_test else None
+    chosen = deal("nway_kshot", ways=ways, shots=shots, deviation=deviation, unlabelled=unlabelled)
+    splits = partition(y, clients, chosen, train)
+    assert_same(splits, partition(y, clients, chosen, train))
+    taken = np.concatenate([part for split in splits for part in (split.train, split.unlabelled)])
+    assert len(np.unique(taken)) == len(taken)
+    tested = np.unique(np.concatenate([split.test for split in splits]))
+    assert not np.isin(taken, tested).any()
+    if has_test:
+        assert taken.max() < 1800 <= tested.min()
+    for split in splits:
+        classes, counts = np.unique(y[split.train], return_counts=True)
+        assert len(set(counts)) == 1, "the same number of shots of each class"
+        assert 2 <= len(classes) <= 6
+        assert len(split.unlabelled) == unlabelled
+        assert set(y[split.unlabelled]) <= set(classes)
+        common = np.flatnonzero(np.isin(y, classes))
+        if has_test:
+            np.testing.assert_array_equal(split.test, common[common >= 1800])
+    if deviation == 0:
+        assert {len(np.unique(y[split.train])) for split in splits} == {max(2, round(ways))}
+
+
+def test_ways_and_shots_are_drawn_around_their_means():
+    y = np.tile(np.arange(50), 4000)
+    splits = partition(y, 200, deal("nway_kshot", ways=10, shots=50, deviation=4))
+    ways = np.array([len(np.unique(y[split.train])) for split in splits])
+    shots = np.array([len(split.train) for split in splits]) / ways
+    for drawn, mean in ((ways, 10), (shots, 50)):
+        assert abs(drawn.mean() - mean) < 1
+        assert 3 < drawn.std() < 5
+
+
+# --- writers and given splits
+
+
+def test_natural_clients_are_writers_with_enough_samples():
+    writer = np.repeat(np.arange(6), [30, 3, 20, 40, 9, 12])
+    np.random.default_rng(0).shuffle(writer)
+    y = np.arange(len(writer)) % 2
+    splits = partition(y, 3, deal("natural", min_samples=12), writer=writer)
+    owners = []
+    for split in splits:
+        mine = np.concatenate([split.train, split.test])
+        (who,) = set(writer[mine])
+        assert len(mine) == (writer == who).sum() >= 12
+        owners.append(who)
+    assert sorted(set(owners)) == owners
+    with pytest.raises(BadInput, match=r"clients = 5: only 4 of 6 writers have partition\.min_samples = 12"):
+        partition(y, 5, deal("natural", min_samples=12), writer=writer)
+
+
+def test_a_split_is_written_and_used_exactly(tmp_path):
+    y = np.tile(np.arange(6), 400)
+    splits = partition(y, 5, deal("nway_kshot", shots=20, unlabelled=10))
+    write_split(tmp_path / "split.npz", [(s.train, s.test, s.unlabelled) for s in splits])
+    assert_same(splits, partition(y, 5, deal("file", file=str(tmp_path / "split.npz"))))
+
+
+GOOD = {"train_0": [3, 1], "test_0": [0], "train_1": [4], "test_1": [0, 2]}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, ""),
+        ({"train_2": [5]}, ""),
+        ({"train_1": [5, 6]}, "train_1 points beyond the data's 6 samples"),
+        ({"test_1": [-1]}, "test_1 points beyond"),
+        ({"test_1": [0.5]}, "test_1 must be a list of integers"),
+        ({"test_1": [[1]]}, "test_1 must be a list of integers"),
+        ({"test_0": [1]}, "client 0 has a sample twice"),
+        ({"train_0": []}, "client 0 has no train samples"),
+        ({"train_2": [5], "test_2": [4]}, "test_i of 3 clients, but federation.clients = 2"),
+    ],
+)
+def test_a_given_split_is_checked(tmp_path, change, says):
+    arrays: dict[str, Any] = {name: np.array(value) for name, value in (GOOD | change).items()}
+    np.savez(tmp_path / "s.npz", **arrays)
+    chosen = deal("file", file=str(tmp_path / "s.npz"))
+    if not says:
+        first, second = partition(np.zeros(6, dtype=int), 2, chosen)
+        assert (first.train.tolist(), second.test.tolist()) == ([3, 1], [0, 2])
+        return
+    with pytest.raises(BadInput, match=says):
+        partition(np.zeros(6, dtype=int), 2, chosen)
+
+
+def test_a_file_that_is_no_split(tmp_path):
+    with pytest.raises(BadInput, match=r"partition.file = '.*none.npz': No such file"):
+        partition(np.zeros(6, dtype=int), 2, deal("file", file=str(tmp_path / "none.npz")))
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(BadInput, match=r"not an \.npz of plain arrays"):
+        partition(np.zeros(6, dtype=int), 2, deal("file", file=str(tmp_path / "text.npz")))
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(BadInput, match=r"not an \.npz of plain arrays"):
+        partition(np.zeros(6, dtype=int), 2, deal("file", file=str(tmp_path / "one.npy")))

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcfl.data.prepare import prepare
 from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES
+from tests.data import layouts
 
 SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=2"]
 
@@ -38,8 +40,20 @@ CASES = {
         "log.evaluate_every=2",
         "partition.alpha=1.0",
     ],
+    "images": [
+        *("data.name=tiny", "federation.clients=6", "federation.rounds=3", "models.features=8"),
+        *("partition.name=pathological", "partition.classes_per_client=3"),
+        "train.augment=['crop', 'flip', 'randaugment']",
+    ],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
+
+
+def prepare_images(root: Path) -> None:
+    """Makes the dataset that one of the cases trains on."""
+    x, y = layouts.images(180, 8), np.arange(180) % 5
+    np.savez(root / "tiny.npz", x=x, y=y)
+    assert list(prepare("tiny", str(root / "tiny.npz"), str(root), None, False))
 
 
 def results(path: Path) -> dict[str, bytes]:

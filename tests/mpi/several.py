@@ -1,4 +1,4 @@
-"""Runs all cases, and one of them in all ways, in one MPI start: python -m tests.mpi.several DIRECTORY."""
+"""Runs all cases, one of them in all ways, in one MPI start: python -m tests.mpi.several DIRECTORY DATA."""
 
 import sys
 from pathlib import Path
@@ -9,18 +9,18 @@ from hpcfl.comm.link import open_link
 from tests.mpi.cases import CASES, WAYS
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, root: str) -> None:
     link = open_link(launcher())
     leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
     job.open_link = lambda found: link
     runs = CASES | {way: [*CASES["rare"], *settings] for way, settings in WAYS.items()}
     codes = {}
     for name, settings in runs.items():
-        codes[name] = job.train(None, settings, str(directory / f"{name}.h5"), False)
+        codes[name] = job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
     if link.is_server:
         print("codes", codes)
     leave()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -9,25 +9,36 @@ import pytest
 from hpcfl import job
 from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
-from tests.mpi.cases import CASES, WAYS, results
+from tests.mpi.cases import CASES, WAYS, prepare_images, results
 
 CODES = dict.fromkeys((*CASES, *WAYS), 0) | {"diverging": 1}
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the prepared images of one of the cases lie."""
+    directory = tmp_path_factory.mktemp("data")
+    prepare_images(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, dict[str, bytes]]:
     """The results of one process, without MPI."""
     directory = tmp_path_factory.mktemp("alone")
     for name, settings in CASES.items():
-        assert job.train(None, settings, str(directory / f"{name}.h5"), False) == CODES[name]
+        assert (
+            job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
+            == CODES[name]
+        )
     return {name: results(directory / f"{name}.h5") for name in CASES}
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 21])
 @pytest.mark.parametrize("kind", ["mpich", "openmpi"])
-def test_equal_bits(alone: dict[str, dict[str, bytes]], tmp_path: Path, kind: str, ranks: int):
+def test_equal_bits(alone: dict[str, dict[str, bytes]], root: Path, tmp_path: Path, kind: str, ranks: int):
     mpi = {"mpich": mpich, "openmpi": open_mpi}[kind]()
-    done = mpi.run(ranks, "-m", "tests.mpi.several", tmp_path, cwd=ROOT)
+    done = mpi.run(ranks, "-m", "tests.mpi.several", tmp_path, root, cwd=ROOT)
     assert f"codes {CODES}" in done.stdout, done.stdout + done.stderr
     for name in (*CASES, *WAYS):
         got, want = results(tmp_path / f"{name}.h5"), alone["rare" if name in WAYS else name]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hpcfl.data.npz import arrays
 from hpcfl.data.sources.found import Arrays, Found, Images, load
 from hpcfl.data.sources.where import Where
 from hpcfl.errors import BadInput, nearest
@@ -23,25 +23,21 @@ GRAY = {"1", "L", "LA"}
 def npz(where: Where, path: Path) -> Found:
     """Opens an .npz with `x` (uint8) and `y`, and perhaps `writer`, `x_test`, `y_test`, `writer_test`."""
     where.used.append(str(path))
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}  # reading checks the zip's own checksums
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise BadInput(f"{path} is no .npz of plain arrays, or a damaged one ({error})") from None
-    if missing := sorted({"x", "y"} - arrays.keys()):
-        raise BadInput(f"{path} has no {' and no '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
+    found = arrays(path, str(path))
+    if missing := sorted({"x", "y"} - found.keys()):
+        raise BadInput(f"{path} has no {' and no '.join(missing)}; it has {', '.join(found) or 'nothing'}")
     parts: list[Arrays] = []
     writers: list[np.ndarray] = []
     for end in ("", "_test"):
-        if f"x{end}" not in arrays:
+        if f"x{end}" not in found:
             parts.append(Arrays(parts[0].x[:0], parts[0].y[:0]))
             continue
-        x, y = _images(path, f"x{end}", arrays[f"x{end}"]), arrays.get(f"y{end}")
+        x, y = _images(path, f"x{end}", found[f"x{end}"]), found.get(f"y{end}")
         if y is None or y.ndim != 1 or len(x) != len(y) or y.dtype.kind not in "iubUS":
             raise BadInput(f"{path}: y{end} must hold one integer or word for each of the {len(x)} images")
         parts.append(Arrays(x, y))
-        if "writer" in arrays:
-            writer = arrays.get(f"writer{end}")
+        if "writer" in found:
+            writer = found.get(f"writer{end}")
             if writer is None or writer.shape != y.shape:
                 raise BadInput(f"{path}: writer{end} must name the writer of each of the {len(x)} images")
             writers.append(writer.astype(str))

@@ -1,0 +1,126 @@
+"""Views: every sample's change depends on the key and the sample, on nothing else."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcfl.config import Data
+from hpcfl.data.dataset import Dataset
+from hpcfl.samples import Source
+from hpcfl.seeds import uniforms
+from hpcfl.views import PADDING, View, moved, randaugment
+
+SIDE = 12
+
+
+def images(number: int, channels: int = 3) -> torch.Tensor:
+    values = np.random.default_rng(number).integers(1, 256, (number, SIDE, SIDE, channels), dtype=np.uint8)
+    return torch.from_numpy(values)
+
+
+def source(channels: int = 3, normalise: str = "channel") -> Source:
+    x = images(40, channels).numpy()
+    pixels = x.reshape(-1, channels) / 255
+    names = tuple("abcd")
+    data = Dataset(x, np.arange(40) % 4, names, 40, "", mean_C=pixels.mean(0), std_C=pixels.std(0))
+    return Source(data, Data.model_validate({"normalise": normalise}), torch.device("cpu"))
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 9))
+def test_uniforms_are_a_function_of_key_and_item(key, number):
+    items = np.array([3, 0, 10**9, 3])
+    drawn = uniforms(key, items, number)
+    assert drawn.shape == (4, number)
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    np.testing.assert_array_equal(drawn[0], drawn[3])
+    np.testing.assert_array_equal(uniforms(key, items[1:3], number), drawn[1:3])
+    assert len(np.unique(drawn[:3])) == 3 * number
+    assert not np.isin(uniforms(key ^ 1, items, number), drawn).any()
+
+
+def test_uniforms_are_uniform_and_uncorrelated():
+    u = uniforms(7, np.arange(100_000), 2)
+    np.testing.assert_allclose(np.histogram(u, 20)[0] / u.size, 0.05, atol=0.002)
+    assert abs(np.corrcoef(u[:, 0], u[:, 1])[0, 1]) < 0.01
+    assert abs(np.corrcoef(u[:-1, 0], u[1:, 0])[0, 1]) < 0.01
+
+
+def test_moved_is_padding_and_cropping_written_out():
+    """Pad with black, cut out a window of the image's size, then flip it."""
+    x = images(5)
+    shift = np.array([[-4, 4], [0, 0], [1, -2], [4, 4], [-3, 0]])
+    mirror = np.array([True, True, False, False, True])
+    got = moved(x, shift, mirror)
+    for b in range(5):
+        padded = torch.zeros(SIDE + 2 * PADDING, SIDE + 2 * PADDING, 3, dtype=torch.uint8)
+        padded[PADDING:-PADDING, PADDING:-PADDING] = x[b]
+        top, left = shift[b] + PADDING
+        want = padded[top : top + SIDE, left : left + SIDE]
+        assert torch.equal(got[b], want.flip(1) if mirror[b] else want)
+
+
+@pytest.mark.parametrize("steps", [["crop"], ["flip"], ["crop", "flip"], ["crop", "flip", "randaugment"]])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_view_of_a_sample_does_not_depend_on_its_batch(steps, channels):
+    x, sample = images(30, channels), np.arange(100, 130)
+    view = View(5, steps)
+    whole = view(x, sample)
+    assert whole.shape == x.shape
+    assert whole.dtype == torch.uint8
+    order = np.random.default_rng(0).permutation(30)
+    for part in np.array_split(order, 7):
+        assert torch.equal(view(x[part], sample[part]), whole[part])
+    assert not torch.equal(View(6, steps)(x, sample), whole)
+    assert torch.equal(x, images(30, channels)), "the dataset itself was changed"
+
+
+def test_crops_and_flips_occur_as_often_as_they_should():
+    x = images(1).repeat(2000, 1, 1, 1)
+    flipped = View(1, ["flip"])(x, np.arange(2000))
+    share = (flipped == x).all(3).all(2).all(1).double().mean()
+    assert abs(share - 0.5) < 0.04
+    cropped = View(1, ["crop"])(x, np.arange(2000))
+    still = (cropped == x).all(3).all(2).all(1).double().mean()
+    assert abs(still - 1 / 81) < 0.01
+
+
+def test_randaugment_knows_fourteen_operations_and_keeps_some_images():
+    x = images(14).permute(0, 3, 1, 2).contiguous()
+    choice = (np.arange(14) + 0.5) / 14
+    up, down = (randaugment(x, choice, np.full(14, sign)) for sign in (True, False))
+    same = (up == x).flatten(1).all(1)
+    assert same[0], "the first operation leaves an image as it is"
+    assert (~same[1:]).sum() >= 11  # autocontrast may find nothing to do
+    signed = (up != down).flatten(1).any(1)
+    assert signed[1:10].all()
+    assert not signed[[0, 10, 11, 12, 13]].any()
+
+
+def test_batches_are_normalised_per_channel():
+    """(x/255 − μ)/σ, channels first."""
+    samples = source().samples(np.arange(5, 25))
+    which = np.array([3, 0, 19])
+    x_B, y_B = samples.batch(which)
+    raw = samples.source.x[which + 5].double() / 255
+    want = (raw - raw.new_tensor(images(40).numpy().reshape(-1, 3).mean(0) / 255)) / raw.new_tensor(
+        images(40).numpy().reshape(-1, 3).std(0) / 255
+    )
+    torch.testing.assert_close(x_B.double(), want.permute(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
+    assert x_B.is_contiguous()
+    assert y_B.tolist() == [(5 + i) % 4 for i in which]
+
+
+def test_half_is_what_the_papers_code_does():
+    x_B, _ = source(1, "half").samples(np.arange(40)).batch(np.arange(4))
+    want = (images(40, 1)[:4].float() / 255 - 0.5) / 0.5
+    torch.testing.assert_close(x_B, want.permute(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
+
+
+def test_a_view_sees_the_samples_place_in_the_dataset():
+    """Two clients that share a sample see it alike under the same key, whatever its place in their lists."""
+    whole = source()
+    one, two = whole.samples(np.array([7, 8, 9])), whole.samples(np.array([9, 1]))
+    view = View(3, ["crop", "flip"])
+    assert torch.equal(one.batch(np.array([2]), view)[0], two.batch(np.array([0]), view)[0])
