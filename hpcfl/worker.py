@@ -25,6 +25,9 @@ from hpcfl.samples import Source
 from hpcfl.state import Layout, bind, copy_into, empty_vector
 from hpcfl.views import View
 
+TRAINING = 0
+"""Which of a sample's views is trained on."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -141,7 +144,9 @@ class Worker:
             (lambda z_BD, y_B: self.method.guide(z_BD, y_B, target)) if target.present_K.any() else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,
-            (lambda epoch: View(seeds.key(config.seed, "view", i, t, epoch), augment)) if augment else None,
+            (lambda epoch: View(seeds.key(config.seed, "view", i, t, epoch, TRAINING), augment))
+            if augment
+            else None,
         )
         if not running:
             for z_BD, y_B in features(slot.network, samples, config.runtime.inference_batch):

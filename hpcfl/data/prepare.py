@@ -115,5 +115,5 @@ def _bar() -> Iterator[Callable[[str, int, int | None], None]]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("")
+        task = progress.add_task("loading torchvision", total=None)
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
