@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +15,12 @@ from rich.table import Table
 from hpcfl.config import Data
 from hpcfl.configfile import load
 from hpcfl.data.prepare import describe, prepare
-from hpcfl.data.prepared import locate, open_prepared, provenance
+from hpcfl.data.prepared import is_there, locate, open_prepared, prepared
 from hpcfl.data.sources.known import KNOWN
 from hpcfl.data.splitfile import write_split
 from hpcfl.errors import BadInput
 from hpcfl.federation import Federation, plan
+from hpcfl.files import aside, put
 from hpcfl.show import console
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -25,7 +29,8 @@ MOST = 3
 
 
 def print_prepared(name: str, source: str | None, root: str | None, size: int | None, fresh: bool) -> None:
-    """Prepares and says what was made."""
+    """Prepares and says what was made; a batch system's SIGTERM leaves nothing half-done behind."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for line in prepare(name, source, root or Data().root, size, fresh):
         print(line, flush=True)
 
@@ -34,28 +39,28 @@ def print_list(root: str | None) -> None:
     """Prints every known dataset, and those that are prepared."""
     directory = Path(root or Data().root)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    names = [*KNOWN, *sorted(p.stem for p in directory.glob("*.h5") if p.stem not in KNOWN)]
+    names = [*KNOWN, *(name for name in prepared(directory) if name not in KNOWN)]
     for name in names:
         path = locate(directory, name)
         about = KNOWN[name].about if name in KNOWN else "your own"
-        table.add_row(name, about, _state(path) if path.exists() else "not prepared")
+        table.add_row(name, about, _state(path) if is_there(path) else "not prepared")
     console().print(f"in {directory}:")
     console().print(table)
 
 
 def _state(path: Path) -> str:
     try:
-        said = f"{describe(open_prepared(path))}; {provenance(path)['prepared']}"
+        data = open_prepared(path)
+        return f"{describe(data)}; {data.provenance['prepared']}"
     except BadInput as problem:
-        said = str(problem)
-    return said
+        return str(problem)
 
 
 def print_partition(
     name: str, root: str | None, config: str | None, settings: Sequence[str], out: Sequence[str]
 ) -> None:
     """Prints how a dataset is dealt to clients, and writes it as picture, counts or split."""
-    given = [f'data.name="{name}"', *([f'data.root="{root}"'] if root else [])]
+    given = [f"data.name={json.dumps(name)}", *([f"data.root={json.dumps(root)}"] if root else [])]
     fed = plan(load(config, [*settings, *given]))
     for path in map(Path, out or [f"{name}-{fed.config.partition.name}.png"]):
         _write(path, fed)
@@ -70,10 +75,12 @@ def _write(path: Path, fed: Federation) -> None:
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory")
     try:
         if path.suffix == ".csv":
-            with open(path, "w", newline="", encoding="utf-8") as file:
-                rows = csv.writer(file)
-                rows.writerow(["client", *fed.data.names])
-                rows.writerows([i, *counts] for i, counts in enumerate(fed.class_counts_MK.tolist()))
+            with aside(path) as part:
+                with open(part, "w", newline="", encoding="utf-8") as file:
+                    rows = csv.writer(file)
+                    rows.writerow(["client", *fed.data.names])
+                    rows.writerows([i, *counts] for i, counts in enumerate(fed.class_counts_MK.tolist()))
+                put(part, path)
         elif path.suffix == ".npz":
             split = [client.split for client in fed.clients]
             write_split(path, [(part.train, part.test, part.unlabelled) for part in split])

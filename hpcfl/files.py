@@ -6,8 +6,11 @@ import contextlib
 import os
 import platform
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+DAY = 86400
 
 
 @contextlib.contextmanager
@@ -24,11 +27,12 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def sweep(path: Path) -> None:
-    """Removes what processes of this host that were killed have left beside `path`."""
+    """Removes what killed processes have left beside `path`: dead ones of this host, others after a day."""
     start = f"{path.name}.{platform.node()}-"
     for left in path.parent.glob(f"{path.name}.*.part"):
         process = left.name.removeprefix(start).removesuffix(".part")
-        if left.name.startswith(start) and process.isdecimal() and not Path(f"/proc/{process}").exists():
+        ours = left.name.startswith(start) and process.isdecimal()
+        if not Path(f"/proc/{process}").exists() if ours else time.time() - left.stat().st_mtime > DAY:
             _remove(left)
 
 
@@ -36,6 +40,12 @@ def flush(path: Path) -> None:
     """Returns when the file is on disk."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
+
+
+def put(part: Path, path: Path) -> None:
+    """Gives a file that was written aside its name, once it is on disk."""
+    flush(part)
+    os.replace(part, path)
 
 
 def _remove(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcfl.federation import Federation
-from hpcfl.files import aside
+from hpcfl.files import aside, put
 
 NAMED = 40
 """Classes up to which each has its name on the axis."""
@@ -36,14 +36,14 @@ def draw(path: Path, fed: Federation) -> None:
                 colour = "white" if count > top**0.5 else "black"
                 axes.text(i, k, str(count), ha="center", va="center", fontsize=6, color=colour)
     if classes <= NAMED:
-        axes.set_yticks(range(classes), [name[:24] for name in fed.data.names], fontsize=7)
+        axes.set_yticks(range(classes), [name[:24] for name in fed.data.names], fontsize=7, parse_math=False)
     if clients <= NAMED:
         axes.set_xticks(range(clients), [str(i) for i in range(clients)], fontsize=7)
     axes.set(xlabel="client", ylabel="class", title=_title(fed))
     figure.colorbar(image, ax=axes, label="training samples", aspect=30, pad=0.02)
     with aside(path) as part:
         figure.savefig(part, format=path.suffix[1:], dpi=150)
-        part.replace(path)
+        put(part, path)
     pyplot.close(figure)
 
 

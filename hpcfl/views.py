@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -71,20 +73,17 @@ def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Ten
     number_B = (choice_B * len(operations)).astype(np.int64)
     out = x_BCHW.clone()
     for number, (signed, operation) in enumerate(operations):
-        for sign in (1.0, -1.0) if signed else (1.0,):
-            mine_B = number_B == number
-            if signed:
-                mine_B = mine_B & (sign_B == (sign > 0))
+        for sign in (1, -1) if signed else (1,):
+            mine_B = (number_B == number) & (sign_B == (sign > 0) if signed else True)
             which = torch.from_numpy(np.flatnonzero(mine_B)).to(x_BCHW.device)
             if len(which):
                 out[which] = operation(x_BCHW[which], sign * STRENGTH)
     return out
 
 
+@cache
 def _operations(width: int, height: int) -> list[tuple[bool, Callable[[Tensor, float], Tensor]]]:
     """RandAugment's fourteen, each with whether its strength has a sign; s is −1 … 1."""
-    import math
-
     torchvision()
     from torchvision.transforms.v2 import functional as f
 

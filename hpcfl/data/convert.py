@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 
 from hpcfl.data.prepared import Writer
@@ -35,8 +35,8 @@ def convert(
     image, label = next(samples)
     gray = _is_gray(image) if found.gray is None else found.gray
     batch, labels = [_pixels(image, size, gray)], [label]
-    writer = Writer(path, count, train, batch[0].shape)
-    with closing(writer.file):
+    with h5py.File(path, "w", libver="earliest") as file:
+        writer = Writer(file, count, train, batch[0].shape)
         for image, label in samples:
             if len(batch) == BATCH:
                 writer.add(np.stack(batch))
@@ -51,7 +51,7 @@ def convert(
                 )
         writer.add(np.stack(batch))
         y, names = _numbers(labels, found.names)
-        writer.close(y, names, found.writer, found.writers, provenance)
+        writer.complete(y, names, found.writer, found.writers, provenance)
 
 
 def _read(part: str, samples: Samples) -> Iterator[tuple[Any, Any]]:
@@ -118,4 +118,4 @@ def _numbers(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[np.nda
 
 
 def _words(shape: tuple[int, ...]) -> str:
-    return f"{shape[0]}×{shape[1]}"
+    return "×".join(map(str, shape))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +24,15 @@ class Dataset:
     """Samples of the train part."""
     checksum: str
     """Of everything, as it was written."""
+    checksum_images: str = ""
     file: Path | None = None
     mean_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """Of the train part's pixels, per channel, where a pixel is 0 … 1."""
     std_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
     writer: np.ndarray | None = None
     """Who made each sample, 0 … W − 1, [N]."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where it came from."""
 
     @property
     def classes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from hpcfl.errors import BadInput
 TRIES = 1000
 
 Rng = np.random.Generator | np.random.RandomState
+Draw = tuple[np.ndarray, Callable[[], list[np.ndarray]]]
+"""How many samples each client would hold, and who would hold which."""
 
 
 def dirichlet(
@@ -22,65 +24,77 @@ def dirichlet(
     legacy generator and cuts rounded down these are their draws, in their order. Rounded down, shares that
     add up to 0.999… leave one sample of nearly every class to the last client.
     """
-    best = 0
-    for _ in range(TRIES):
-        parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        held = np.zeros(clients, dtype=np.int64)
-        for k in range(int(y.max()) + 1):
-            indices = np.flatnonzero(y == k)
+    of_class = _by_class(y)
+
+    def draw() -> Draw | None:
+        held, dealt = np.zeros(clients, dtype=np.int64), []
+        for members in of_class:
+            indices = members.copy()
             rng.shuffle(indices)
             share = rng.dirichlet(np.full(clients, alpha)) * (held < len(y) / clients)
             if not share.sum() > 0:  # α so small that every share left is zero
-                break
+                return None
             cuts = rounding(np.cumsum(share / share.sum()) * len(indices)).astype(np.int64)[:-1]
-            for client, part in enumerate(np.split(indices, cuts)):
-                parts[client].append(part)
-                held[client] += len(part)
-        else:
-            best = max(best, int(held.min()))
-            if held.min() >= least:
-                return [np.concatenate(part) for part in parts]
-    raise BadInput(
-        f"partition.alpha = {alpha}: none of {TRIES} draws gave each of {clients} clients "
-        f"partition.min_samples = {least} samples; the best left one with {best}"
-    )
+            held += np.diff(cuts, prepend=0, append=len(indices))
+            dealt.append((indices, cuts))
+        return held, lambda: _joined([np.split(indices, cuts) for indices, cuts in dealt])
+
+    return _until(least, clients, draw, f"partition.alpha = {alpha}")
 
 
 def pathological(
     y: np.ndarray, clients: int, classes_per_client: int, least: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Each client has so many classes, each class an owner; its owners' shares are drawn from U(0.1, 1)."""
-    classes = int(y.max()) + 1
-    wanted = f"partition.classes_per_client = {classes_per_client}"
+    of_class = _by_class(y)
+    classes, wanted = len(of_class), f"partition.classes_per_client = {classes_per_client}"
     if classes_per_client > classes:
         raise BadInput(f"{wanted}: the data has {classes} classes")
     if clients * classes_per_client < classes:
         raise BadInput(
             f"{wanted}: with {clients} clients some of the {classes} classes would belong to nobody"
         )
-    best = 0
-    for _ in range(TRIES):
-        owners = who_owns(np.full(clients, classes_per_client), classes, rng)
+
+    def draw() -> Draw:
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for k, mine in enumerate(owners):
-            indices = rng.permutation(np.flatnonzero(y == k))
+        for k, mine in enumerate(who_owns(np.full(clients, classes_per_client), classes, rng)):
+            indices = rng.permutation(of_class[k])
             if len(indices) < len(mine):
                 raise BadInput(f"{wanted}: class {k} has {len(indices)} samples for its {len(mine)} clients")
             share = rng.uniform(0.1, 1.0, len(mine))
-            # everyone has a sample; the rest is cut by shares
-            cuts = np.arange(1, len(mine)) + (
-                np.cumsum(share / share.sum())[:-1] * (len(indices) - len(mine))
-            ).astype(np.int64)
+            spare = len(indices) - len(mine)  # everyone has a sample; the rest is cut by shares
+            cuts = np.arange(1, len(mine)) + np.rint(np.cumsum(share / share.sum())[:-1] * spare).astype(int)
             for client, part in zip(mine, np.split(indices, cuts), strict=True):
                 parts[client].append(part)
-        smallest = min(sum(map(len, part)) for part in parts)
-        best = max(best, smallest)
-        if smallest >= least:
-            return [np.concatenate(part) for part in parts]
+        return np.array([sum(map(len, part)) for part in parts]), lambda: list(map(np.concatenate, parts))
+
+    return _until(least, clients, draw, wanted)
+
+
+def _until(least: int, clients: int, draw: Callable[[], Draw | None], wanted: str) -> list[np.ndarray]:
+    """Returns the first draw that gives every client enough."""
+    best = 0
+    for _ in range(TRIES):
+        drawn = draw()
+        if drawn is None:
+            continue
+        held, parts = drawn
+        if held.min() >= least:
+            return parts()
+        best = max(best, int(held.min()))
     raise BadInput(
         f"{wanted}: none of {TRIES} draws gave each of {clients} clients "
         f"partition.min_samples = {least} samples; the best left one with {best}"
     )
+
+
+def _by_class(y: np.ndarray) -> list[np.ndarray]:
+    return [np.flatnonzero(y == k) for k in range(int(y.max()) + 1)]
+
+
+def _joined(dealt: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Returns each client's samples from every class's parts."""
+    return [np.concatenate(parts) for parts in zip(*dealt, strict=True)]
 
 
 def who_owns(number_M: np.ndarray, classes: int, rng: np.random.Generator) -> list[list[int]]:
@@ -124,15 +138,17 @@ def natural(
 def stratified(
     part: np.ndarray, y: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns train and test samples, class by class; a class of one or two samples only trains."""
-    train, test = [], []
-    for k in np.unique(y[part]):
+    """Returns train and test samples: `fraction` of each class and of all, every class in training.
+
+    What rounding gives one class too much the next, in random order, has less, so that clients of many small
+    classes have their share of test samples too.
+    """
+    train, test, wanted = [], [], 0.0
+    for k in rng.permutation(np.unique(y[part])):
         indices = rng.permutation(part[y[part] == k])
-        cut = max(1, int(fraction * len(indices) + 0.5))
+        wanted += fraction * len(indices)
+        cut = min(max(1, int(wanted + 0.5)), len(indices))
+        wanted -= cut
         train.append(indices[:cut])
         test.append(indices[cut:])
-    return _joined(train), _joined(test)
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.sort(np.concatenate(parts))
+    return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

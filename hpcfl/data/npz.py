@@ -17,5 +17,7 @@ def arrays(path: str | Path, what: str) -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files}
     except OSError as error:
         raise BadInput(f"{what}: {error.strerror or 'not a whole .npz'}") from None
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, AttributeError, TypeError) as error:
-        raise BadInput(f"{what}: not an .npz of plain arrays, or a damaged one ({error})") from None
+    except zipfile.BadZipFile as error:
+        raise BadInput(f"{what}: a damaged .npz ({error})") from None
+    except (ValueError, EOFError, KeyError, AttributeError, TypeError):
+        raise BadInput(f"{what}: not an .npz of plain arrays, as numpy.savez writes it") from None

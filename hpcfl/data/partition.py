@@ -34,29 +34,36 @@ def partition(
     writer: np.ndarray | None = None,
 ) -> list[Split]:
     """Returns the split of every client; `train` samples, all if not given, are the dataset's train part."""
+    parts: Sequence[tuple[np.ndarray, ...]]
     if settings.file is not None:
-        splits = [Split(*parts) for parts in read_split(settings.file, len(y), clients)]
+        parts = read_split(settings.file, len(y), clients)
     elif settings.name == "nway_kshot":
         rng = generator(settings.seed, "partition")
-        splits = [
-            Split(*parts)
-            for parts in nway_kshot(y, len(y) if train is None else train, clients, settings, rng)
-        ]
+        parts = nway_kshot(y, len(y) if train is None else train, clients, settings, rng)
     elif settings.style == "published":
-        splits = [Split(*parts) for parts in published.partition(y, clients, settings)]
+        parts = published.partition(y, clients, settings)
     else:
-        splits = _own(y, clients, settings, writer)
+        parts = _own(y, clients, settings, writer)
+    splits = [Split(*part) for part in parts]
     for client, split in enumerate(splits):
         for name, part in (("train", split.train), ("test", split.test)):
             if len(part) == 0:
                 raise BadInput(
-                    f"client {client} has no {name} samples after the partition; raise partition.min_samples "
-                    "or change partition.train_fraction"
+                    f"client {client} has no {name} samples after the partition "
+                    f"({len(split.train)} train, {len(split.test)} test); "
+                    + (
+                        "partition.file gives it none"
+                        if settings.file
+                        else "fewer federation.clients, a larger partition.min_samples or another "
+                        "partition.train_fraction may help"
+                    )
                 )
     return splits
 
 
-def _own(y: np.ndarray, clients: int, settings: Partition, writer: np.ndarray | None) -> list[Split]:
+def _own(
+    y: np.ndarray, clients: int, settings: Partition, writer: np.ndarray | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns what each client is dealt, its classes split alike into train and test."""
     rng = generator(settings.seed, "partition")
     least = settings.min_samples or MIN_SAMPLES
@@ -75,4 +82,4 @@ def _own(y: np.ndarray, clients: int, settings: Partition, writer: np.ndarray | 
             parts = deal.pathological(y, clients, settings.classes_per_client, least, rng)
         case _:
             parts = deal.natural(writer, clients, least, rng)
-    return [Split(*deal.stratified(part, y, settings.train_fraction, rng)) for part in parts]
+    return [deal.stratified(part, y, settings.train_fraction, rng) for part in parts]

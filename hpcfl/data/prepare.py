@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,13 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hpcfl.data.convert import convert
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared import locate, open_prepared, verify
+from hpcfl.data.prepared import is_there, locate, open_prepared, verify
 from hpcfl.data.sources import own
 from hpcfl.data.sources.found import Found
 from hpcfl.data.sources.known import EMNIST, KNOWN
 from hpcfl.data.sources.where import Where
 from hpcfl.errors import BadInput, nearest
-from hpcfl.files import aside, flush, sweep
+from hpcfl.files import aside, put, sweep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -30,6 +29,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def prepare(name: str, source: str | None, root: str, size: int | None, fresh: bool) -> Iterator[str]:
     """Prepares a dataset (of `emnist` every split) and yields what was done, in words."""
     names = [f"emnist-{split}" for split in EMNIST] if name == "emnist" else [name]
+    if len(names) > 1 and source and (source.startswith(own.PREFIX) or source.endswith(".npz")):
+        raise BadInput(f"emnist is six datasets; give --source {source} a name of its own")
     for each in names:
         yield _prepare(each, source, Path(root), size, fresh)
 
@@ -40,7 +41,7 @@ def _prepare(name: str, source: str | None, root: Path, size: int | None, fresh:
             f"{name!r} cannot be a dataset's name: letters, digits, . _ - are allowed, spiral is taken"
         )
     path = locate(root, name)
-    if path.exists() and not fresh:
+    if is_there(path) and not fresh:
         data = open_prepared(path)
         verify(data)
         return f"{path} is there already: {describe(data)}; --fresh makes it again"
@@ -60,13 +61,14 @@ def _prepare(name: str, source: str | None, root: Path, size: int | None, fresh:
             if size is None and name in KNOWN:
                 size = KNOWN[name].size
             convert(found, size, part, show, _provenance(where, size))
-            flush(part)
-            os.replace(part, path)
+            put(part, path)
     except OSError as error:
         raise BadInput(
             f"cannot prepare {name}: {error.strerror or error}: {error.filename or path}"
         ) from None
-    return f"{path}: {describe(open_prepared(path))}; use it with data.name = {name!r}"
+    data = open_prepared(path)
+    origin = Path(data.provenance["source"][0].partition(" (")[0]).parent if source is None else source
+    return f"{path}: {describe(data)}, from {origin}; use it with data.name = {name!r}"
 
 
 def describe(data: Dataset) -> str:

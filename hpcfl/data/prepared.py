@@ -25,11 +25,27 @@ def locate(root: str | Path, name: str) -> Path:
     return Path(root) / f"{name}.h5"
 
 
-class Writer:
-    """Writes a prepared file image by image: aside, then renamed into place by `close`."""
+def is_there(path: Path) -> bool:
+    """Says whether there is a file; where that may not be known, says so."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise BadInput(f"cannot look for {path}: {error.strerror}") from None
 
-    def __init__(self, part: Path, count: int, train: int, shape: tuple[int, int, int]):
-        self.file = h5py.File(part, "w", libver="earliest")
+
+def prepared(root: str | Path) -> list[str]:
+    """Returns the names of the files in a directory that may be prepared datasets."""
+    try:
+        return sorted(path.stem for path in Path(root).glob("*.h5") if path.is_file())
+    except OSError as error:
+        raise BadInput(f"cannot look into {root}: {error.strerror}") from None
+
+
+class Writer:
+    """Writes a prepared file, batch by batch; `complete` adds what is known at the end."""
+
+    def __init__(self, file: h5py.File, count: int, train: int, shape: tuple[int, ...]):
+        self.file = file
         self.x = self.file.create_dataset("x", (count, *shape), dtype="u1")
         self.train, self.done = train, 0
         self.digest = hashlib.blake2b(digest_size=DIGEST)
@@ -45,7 +61,7 @@ class Writer:
         self.squares_C += (pixels * pixels).sum((0, 1, 2))
         self.done += len(images_BHWC)
 
-    def close(
+    def complete(
         self,
         y: np.ndarray,
         names: tuple[str, ...],
@@ -53,7 +69,7 @@ class Writer:
         writers: tuple[str, ...],
         provenance: Mapping[str, Any],
     ) -> None:
-        """Completes the file with labels, checksums, statistics and where it all came from."""
+        """Adds labels, checksums, statistics and where it all came from."""
         assert self.done == len(self.x) == len(y)
         pixels = self.train * self.x.shape[1] * self.x.shape[2] * 255
         mean_C = self.sum_C / pixels
@@ -64,19 +80,19 @@ class Writer:
             "mean": mean_C,
             "std": np.where(std_C > 0, std_C, 1.0),
             "checksum_images": self.digest.hexdigest(),
+            "provenance": json.dumps(dict(provenance)),
         }
-        self.file.attrs.update(attributes | {"provenance": json.dumps(dict(provenance))})
+        self.file.attrs.update(attributes)
         self.file["y"] = y.astype("<i8")
         self.file["names"] = np.array(names, dtype=h5py.string_dtype())
         if writer is not None:
             self.file["writer"] = writer.astype("<i8")
             self.file["writers"] = np.array(writers, dtype=h5py.string_dtype())
         self.file.attrs["checksum"] = _checksum(self.file)
-        self.file.close()
 
 
 def _checksum(file: h5py.File) -> str:
-    """Returns the checksum of all but the images, which enter by their own."""
+    """Returns the checksum of the content; images enter by their own. Who made it, and when, does not."""
     digest = hashlib.blake2b(digest_size=DIGEST)
     for name in ("format", "train", "mean", "std", "checksum_images"):
         digest.update(f"{name} {np.asarray(file.attrs[name]).tolist()}\n".encode())
@@ -91,9 +107,8 @@ def _checksum(file: h5py.File) -> str:
 def open_prepared(path: Path) -> Dataset:
     """Returns the dataset of a prepared file, its images mapped; all but the images is verified."""
     try:
-        with open(path, "rb"):  # h5py's own words for a missing file are not for users
-            pass
-        with h5py.File(path, "r", locking=False) as file:
+        # one opened file for both, so that a file renamed into its place in between is not mixed with it
+        with open(path, "rb") as stream, h5py.File(stream, "r") as file:
             if "checksum_images" not in file.attrs:
                 raise BadInput(f"{path} is an HDF5 file, but not one that `hpcfl data prepare` made")
             if file.attrs["format"] != FORMAT:
@@ -108,18 +123,22 @@ def open_prepared(path: Path) -> Dataset:
                 raise _damaged(path, "it is truncated")
             return Dataset(
                 # private and writable, so that torch takes it; nobody writes, so pages stay shared
-                np.memmap(path, dtype=np.uint8, mode="c", offset=offset, shape=images.shape),
+                np.memmap(stream, dtype=np.uint8, mode="c", offset=offset, shape=images.shape),
                 file["y"][()],
                 tuple(file["names"].asstr()[()]),
                 int(file.attrs["train"]),
                 str(file.attrs["checksum"]),
+                str(file.attrs["checksum_images"]),
                 path,
                 file.attrs["mean"],
                 file.attrs["std"],
                 file["writer"][()] if "writer" in file else None,
+                json.loads(file.attrs["provenance"]),
             )
     except BadInput:
         raise
+    except PermissionError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
     except OSError as error:
         raise _damaged(path, error.strerror or "not a whole HDF5 file") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
@@ -134,19 +153,12 @@ def verify(data: Dataset) -> None:
     flat = data.x.reshape(-1)
     for start in range(0, len(flat), CHUNK):
         digest.update(flat[start : start + CHUNK].data)
-    with h5py.File(data.file, "r", locking=False) as file:
-        if file.attrs["checksum_images"] != digest.hexdigest():
-            raise _damaged(data.file, "its images were altered")
-
-
-def provenance(path: Path) -> dict[str, Any]:
-    """Returns where a prepared file came from."""
-    with h5py.File(path, "r", locking=False) as file:
-        return dict(json.loads(file.attrs["provenance"]))
+    if data.checksum_images != digest.hexdigest():
+        raise _damaged(data.file, "its images were altered")
 
 
 def _damaged(path: Path, how: str) -> BadInput:
     return BadInput(
         f"cannot use {path}: {how}; "
-        f"make it again: hpcfl data prepare {path.stem} --fresh --root {path.parent}"
+        f"make it again as before, with --fresh: hpcfl data prepare {path.stem} --root {path.parent} …"
     )

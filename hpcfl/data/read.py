@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 from hpcfl.config import Data
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared import locate, open_prepared
+from hpcfl.data.prepared import is_there, locate, open_prepared, prepared
 from hpcfl.data.sources.known import KNOWN
 from hpcfl.data.spiral import CLASSES, spiral
 from hpcfl.errors import BadInput, nearest
@@ -21,7 +20,7 @@ def read(settings: Data) -> Dataset:
         return Dataset(x, y, arms, len(y), hashlib.blake2b(x.tobytes(), digest_size=16).hexdigest())
 
     path = locate(settings.root, settings.name)
-    if path.exists():
+    if is_there(path):
         return open_prepared(path)
     root = f"{settings.root} (data.root)"
     if settings.name in KNOWN:
@@ -29,7 +28,7 @@ def read(settings: Data) -> Dataset:
             f"data.name = {settings.name!r}: not prepared in {root}; "
             f"run once, where there is internet: hpcfl data prepare {settings.name} --root {settings.root}"
         )
-    there = sorted(p.stem for p in Path(settings.root).glob("*.h5"))
+    there = prepared(settings.root)
     choice = ["spiral", *there, *KNOWN]
     raise BadInput(
         f"data.name = {settings.name!r}: no such dataset; built in: spiral; prepared in {root}: "

@@ -9,12 +9,12 @@ import numpy as np
 
 from hpcfl.data.npz import arrays
 from hpcfl.errors import BadInput
-from hpcfl.files import aside
+from hpcfl.files import aside, put
 
 PARTS = ("train", "test", "unlabelled")
 
 
-def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, ...]]:
     """Returns every client's samples, exactly as given: indices into the prepared order."""
     found = arrays(file, f"partition.file = {file!r}")
     there = 0
@@ -22,7 +22,7 @@ def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, 
         there += 1
     if there != clients:
         raise BadInput(
-            f"partition.file = {file!r}: it has train_i and test_i of {there} clients, "
+            f"partition.file = {file!r}: it has train_i and test_i of {there} clients, counted from 0, "
             f"but federation.clients = {clients}"
         )
     none = np.zeros(0, dtype=np.int64)
@@ -39,7 +39,7 @@ def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, 
         used = np.concatenate(parts)
         if len(np.unique(used)) < len(used):
             raise BadInput(f"partition.file = {file!r}: client {client} has a sample twice")
-        split.append((parts[0].astype(np.int64), parts[1].astype(np.int64), parts[2].astype(np.int64)))
+        split.append(tuple(part.astype(np.int64) for part in parts))
     return split
 
 
@@ -54,4 +54,4 @@ def write_split(path: Path, split: Sequence[tuple[np.ndarray, np.ndarray, np.nda
     with aside(path) as part:
         with open(part, "wb") as file:  # savez would add .npz to a name
             np.savez(file, allow_pickle=False, **columns)
-        part.replace(path)
+        put(part, path)

@@ -69,7 +69,7 @@ SAYS = {
     "replaced": "cannot use data/own.h5: ",
     "foreign": "data/own.h5 is an HDF5 file, but not one that `hpcfl data prepare` made",
     "older": "data/own.h5 has format 0; this version of hpcfl reads 1",
-    "image": "cannot use data/own.h5: its images were altered; make it again: hpcfl data prepare own --fresh",
+    "image": "cannot use data/own.h5: its images were altered; make it again as before, with --fresh: ",
     "label": "cannot use data/own.h5: its labels or statistics were altered",
     "name": "cannot use data/own.h5: its labels or statistics were altered",
     "mean": "cannot use data/own.h5: its labels or statistics were altered",
@@ -95,7 +95,7 @@ def test_an_altered_image_is_found_under_mpirun_and_said_once(own):
     done = mpich().run(3, "-m", "hpcfl", "train", *TRAIN, "--out", "run.h5", timeout=60)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if line.startswith("hpcfl: ")] == [
-        f"hpcfl: {SAYS['image']} --root data"
+        f"hpcfl: {SAYS['image']}hpcfl data prepare own --root data …"
     ]
     assert not Path("run.h5").exists()
 
@@ -137,5 +137,22 @@ def test_leftovers_of_a_killed_process_are_swept(hpcfl, own):
     assert sorted(p.name for p in Path("data").iterdir()) == ["own.h5", "own.h5.elsewhere-1.part"]
 
 
-def test_verify_passes_on_what_was_written(own):
-    verify(open_prepared(own))
+def test_a_file_that_is_replaced_meanwhile_does_no_harm(hpcfl, own):
+    """Who has the old one open keeps it, and verifies what he has."""
+    old = open_prepared(own)
+    np.savez("own.npz", x=layouts.images(60, 8, seed=1), y=np.arange(60) % 3)
+    hpcfl("data", "prepare", "own", "--source", "own.npz", "--fresh")
+    verify(old)
+    np.testing.assert_array_equal(old.x, layouts.images(60, 8))
+    assert open_prepared(own).checksum != old.checksum
+
+
+@pytest.mark.parametrize("command", [["data", "list"], ["data", "prepare", "x"], ["train", *TRAIN]])
+def test_a_directory_that_may_not_be_looked_into(hpcfl, own, monkeypatch, command):
+    def closed(self, *rest):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", closed)
+    done = hpcfl(*command)
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "Permission denied" in done.output

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hpcfl.data.prepared import open_prepared, provenance, verify
+from hpcfl.data.prepared import open_prepared, verify
 from hpcfl.data.sources import mnist
 from hpcfl.data.sources.known import KNOWN
 from hpcfl.vision import torchvision
@@ -63,7 +63,7 @@ def test_cifar_from_its_archive_and_unpacked(prepare, tmp_path, monkeypatch):
     assert (data.train, data.names[3], data.shape) == (10, "class 3", (3, 32, 32))
     np.testing.assert_allclose(data.mean_C, x[:10].mean((0, 1, 2)) / 255)
     np.testing.assert_allclose(data.std_C, x[:10].std((0, 1, 2)) / 255)
-    assert "cifar-10-python.tar.gz (md5 " in provenance(Path("root/cifar10.h5"))["source"][0]
+    assert "cifar-10-python.tar.gz (md5 " in data.provenance["source"][0]
 
     with tarfile.open("files/cifar-10-python.tar.gz") as tar:
         tar.extractall("unpacked", filter="data")
@@ -253,11 +253,36 @@ def test_an_npz_with_writers(prepare):
         ({"x": np.zeros((2, 4, 4), np.uint8)}, "own.npz has no y; it has x"),
         ({"x": np.zeros((2, 4, 4)), "y": [0, 1]}, "x is float64 2×4×4; it must be uint8 images"),
         ({"x": np.zeros((2, 4, 4, 2), np.uint8), "y": [0, 1]}, "x is uint8 2×4×4×2; it must be"),
-        ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0]}, "y must hold one integer or word for each of the 2"),
-        ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0.5, 1]}, "y must hold one integer or word"),
+        ({"x": np.zeros((2, 0, 4), np.uint8), "y": [0, 1]}, "x is uint8 2×0×4; it must be"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0]}, "y must be one integer or word for each of the 2"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0.5, 1]}, "y must be one integer or word"),
+        (
+            {"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([b"a", b"\xff"])},
+            "y must be one integer or word",
+        ),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0, 1], "y_test": [0]}, "has y_test, but no x_test"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0, 1], "labels": [0]}, "what is labels? Known are x, y"),
+        (
+            {
+                "x": np.zeros((2, 4, 4, 3), np.uint8),
+                "y": [0, 1],
+                "x_test": np.zeros((1, 4, 4), np.uint8),
+                "y_test": [0],
+            },
+            "x and x_test must have equally many channels",
+        ),
+        (
+            {
+                "x": np.zeros((2, 4, 4), np.uint8),
+                "y": [0, 1],
+                "x_test": np.zeros((1, 4, 4), np.uint8),
+                "y_test": ["a"],
+            },
+            "y and y_test must both be integers, or both words",
+        ),
         (
             {"x": np.zeros((2, 4, 4), np.uint8), "y": [0, 1], "writer": [0]},
-            "writer must name the writer of each",
+            "writer must be one integer or word for each",
         ),
         ({"x": np.zeros((0, 4, 4), np.uint8), "y": np.zeros(0, int)}, "no images to train on"),
         ({"x": np.array([None, 1], dtype=object), "y": [0, 1]}, "own.npz: not an .npz of plain arrays"),
@@ -272,9 +297,7 @@ def test_a_truncated_npz_and_one_with_a_flipped_bit(prepare):
     np.savez("own.npz", x=layouts.images(50), y=np.arange(50) % 5)
     whole = Path("own.npz").read_bytes()
     Path("own.npz").write_bytes(whole[:-50])
-    prepare(
-        "own", "--source", "own.npz", code=2, says="own.npz: not an .npz of plain arrays, or a damaged one"
-    )
+    prepare("own", "--source", "own.npz", code=2, says="own.npz: a damaged .npz (File is not a zip file)")
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     Path("own.npz").write_bytes(flipped)
@@ -298,9 +321,15 @@ def test_an_image_folder_with_and_without_parts(prepare):
     np.testing.assert_array_equal(data.x[2:4], layouts.images(2, seed=1))
     assert (data.y.tolist(), data.train) == ([0, 0, 1, 1, 2, 2], 6)
     folder("parts/train")
-    folder("parts/val", classes=2, each=1)
     prepare("parts", "--source", "parts")
+    assert (opened("parts").train, opened("parts").classes, len(opened("parts").y)) == (6, 3, 6)
+    folder("parts/val", classes=2, each=1)
+    prepare("parts", "--source", "parts", "--fresh")
     assert (opened("parts").train, opened("parts").y.tolist()) == (6, [0, 0, 1, 1, 2, 2, 0, 1])
+    folder("parts/test", classes=1, each=1)
+    Path("parts/test/class-0/._0.png").write_bytes(b"what a Mac leaves")
+    prepare("parts", "--source", "parts", "--fresh")
+    assert (opened("parts").train, opened("parts").y.tolist()) == (8, [0, 0, 1, 1, 2, 2, 0, 1, 0])
     Path("photos/.hidden").rmdir()
     prepare("again", "--source", "torchvision:ImageFolder:photos")
     assert opened("again").checksum == data.checksum
@@ -320,10 +349,19 @@ def test_an_image_folder_with_mistakes(prepare):
     Path("photos/class-3/x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(30))
     prepare("own", "--source", "photos", code=2, says="photos/class-3/x.png cannot be read as an image")
     Image.fromarray(layouts.images(1, 40)[0]).save("photos/class-3/x.png")
-    said = "images of mixed sizes: the first is 32×32, number 7 is 40×40; give --size"
+    said = "images of mixed sizes: the first is 32×32×3, number 7 is 40×40×3; give --size"
     prepare("own", "--source", "photos", code=2, says=said)
     Image.fromarray(np.zeros((32, 32), np.uint16)).save("photos/class-3/x.png")
     prepare("own", "--source", "photos", code=2, says="more than 8 bits per channel")
+    folder("mixed/train")
+    folder("mixed")
+    prepare(
+        "own",
+        "--source",
+        "mixed",
+        code=2,
+        says="mixed has train and class-0: either parts (train, val, test) or",
+    )
     Path("a.txt").write_text("")
     prepare("own", "--source", "a.txt", code=2, says="--source a.txt: must be an .npz, a directory")
     Image.fromarray(layouts.images(1, 40)[0]).save("photos/class-3/x.png")
@@ -344,7 +382,11 @@ def test_names_that_are_not_known_or_not_names(prepare):
         code=2,
         says="torchvision has no dataset CIFAR1 (nearest: CIFAR1",
     )
-    prepare("x", "--source", "torchvision:FakeData", code=2, says="torchvision cannot open it")
+    prepare(
+        "x", "--source", "torchvision:FakeData", code=2, says="torchvision:FakeData: cannot be read this way"
+    )
+    prepare("x", "--source", "torchvision:EMNIST", code=2, says="see emnist-byclass")
+    prepare("emnist", "--source", "x.npz", code=2, says="emnist is six datasets; give --source x.npz a name")
 
 
 def test_what_is_there_is_verified_and_made_again_only_on_request(prepare):

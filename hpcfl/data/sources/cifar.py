@@ -11,8 +11,10 @@ def cifar(where: Where, name: str) -> Found:
     """Opens CIFAR10 or CIFAR100; torchvision unpickles no batch whose checksum is not the published one."""
     kind = getattr(torchvision().datasets, name)
     archive = File(kind.filename, (kind.url,), kind.tgz_md5)
-    folder = where.extracted(kind.base_folder)
-    root = folder.parent if folder else where.unpack(where.get(archive))
+    if not where.find(archive.name) and (folder := where.extracted(kind.base_folder)):
+        root = folder.parent
+    else:
+        root = where.unpack(where.get(archive))
     train, test = opened(
         str(root / kind.base_folder),
         f"{archive.advice} and put it beside that folder, then delete the folder",

@@ -56,7 +56,6 @@ class Images:
     """Image files and their labels."""
 
     files: Sequence[tuple[str, int]]
-    gray: bool = False
 
     def __len__(self) -> int:
         return len(self.files)
@@ -85,5 +84,9 @@ def opened(what: str, advice: str, open_it: Callable[[], Any]) -> Any:
     except BadInput:
         raise
     except Exception as error:
-        reason = str(error).split(". You can use")[0].strip() or type(error).__name__
-        raise BadInput(f"{what} cannot be read ({reason}); {advice}") from None
+        raise BadInput(f"{what} cannot be read ({reason(error)}); {advice}") from None
+
+
+def reason(error: Exception) -> str:
+    """Returns torchvision's words without its advice to download, which is not this program's."""
+    return " ".join(str(error).split(". You can use")[0].split()) or type(error).__name__

@@ -36,7 +36,7 @@ def femnist(where: Where) -> Found:
         for done, path in enumerate(paths):
             where.show(f"reading {part} files", done, len(paths))
             read += _read(path)
-            where.used.append(str(path))
+            where.given(path)
         parts.append(
             Arrays(
                 np.concatenate([x for _, x, _ in read] or [np.zeros((0, SIDE, SIDE), dtype=np.uint8)]),
@@ -51,15 +51,18 @@ def femnist(where: Where) -> Found:
 def _read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Returns every writer of a file with samples and labels; LEAF's pixels are 0 … 1."""
     try:
-        found = []
-        for name, data in json.loads(path.read_bytes())["user_data"].items():
+        found, content = [], json.loads(path.read_bytes())
+        sizes = dict(zip(content["users"], content["num_samples"], strict=True))
+        for name, data in content["user_data"].items():
             x = np.asarray(data["x"], dtype=np.float32).reshape(-1, SIDE, SIDE)
             y = np.asarray(data["y"], dtype=np.int64)
-            if len(x) != len(y) or not ((x >= 0) & (x <= 1)).all():
+            if not len(x) == len(y) == sizes.pop(name, -1) or not ((x >= 0) & (x <= 1)).all():
                 raise ValueError(
                     f"writer {name} has {len(x)} images, {len(y)} labels, or pixels beyond 0 … 1"
                 )
             found.append((name, np.rint(x * 255).astype(np.uint8), y))
+        if sizes:
+            raise ValueError(f"writer {next(iter(sizes))} has no samples")
         return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is no LEAF file, or a damaged one ({error}): {ADVICE}") from None

@@ -50,10 +50,11 @@ def emnist(where: Where, split: str) -> Found:
     archive = File("gzip.zip", (kind.url,), kind.md5)
     parts = [f"emnist-{split}-{part}-ubyte" for part in PARTS]
     folders = ("EMNIST/raw", "raw")
-    plain = [path for part in parts if (path := where.find(part, *folders))]
+    plain = {part: path for part in parts if (path := where.find(part, *folders))}
     if len(plain) == len(parts):
-        for part in parts:
-            where.link(where.extracted(part, *folders) or Path(), f"EMNIST/raw/{part}")
+        for part, path in plain.items():
+            where.given(path)
+            where.link(path, f"EMNIST/raw/{part}")
     else:
         _unzip(where, where.get(archive, *folders), parts)
     train, test = _both(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hpcfl.data.npz import arrays
-from hpcfl.data.sources.found import Arrays, Found, Images, load
+from hpcfl.data.sources.found import Arrays, Found, Images, load, reason
 from hpcfl.data.sources.where import Where
 from hpcfl.errors import BadInput, nearest
 from hpcfl.vision import torchvision
@@ -22,65 +23,81 @@ GRAY = {"1", "L", "LA"}
 
 def npz(where: Where, path: Path) -> Found:
     """Opens an .npz with `x` (uint8) and `y`, and perhaps `writer`, `x_test`, `y_test`, `writer_test`."""
-    where.used.append(str(path))
+    where.given(path)
     found = arrays(path, str(path))
     if missing := sorted({"x", "y"} - found.keys()):
         raise BadInput(f"{path} has no {' and no '.join(missing)}; it has {', '.join(found) or 'nothing'}")
-    parts: list[Arrays] = []
-    writers: list[np.ndarray] = []
-    for end in ("", "_test"):
-        if f"x{end}" not in found:
-            parts.append(Arrays(parts[0].x[:0], parts[0].y[:0]))
-            continue
-        x, y = _images(path, f"x{end}", found[f"x{end}"]), found.get(f"y{end}")
-        if y is None or y.ndim != 1 or len(x) != len(y) or y.dtype.kind not in "iubUS":
-            raise BadInput(f"{path}: y{end} must hold one integer or word for each of the {len(x)} images")
-        parts.append(Arrays(x, y))
-        if "writer" in found:
-            writer = found.get(f"writer{end}")
-            if writer is None or writer.shape != y.shape:
-                raise BadInput(f"{path}: writer{end} must name the writer of each of the {len(x)} images")
-            writers.append(writer.astype(str))
-    train, test = parts
-    if not writers:
+    ends = ("", "_test") if "x_test" in found else ("",)
+    for key in found:
+        if key not in KEYS or (key.endswith("_test") and key.removesuffix("_test") not in found):
+            raise BadInput(f"{path}: what is {key}? Known are {', '.join(KEYS)}")
+        if key.endswith("_test") and len(ends) == 1:
+            raise BadInput(f"{path} has {key}, but no x_test")
+    parts = [_part(path, found, end) for end in ends]
+    if len(parts) == 2 and parts[0].y.dtype.kind != parts[1].y.dtype.kind:
+        raise BadInput(f"{path}: y and y_test must both be integers, or both words")
+    if len(parts) == 2 and parts[0].x.shape[3:] != parts[1].x.shape[3:]:
+        raise BadInput(f"{path}: x and x_test must have equally many channels")
+    train, test = parts[0], parts[-1] if len(parts) == 2 else Arrays(parts[0].x[:0], parts[0].y[:0])
+    if "writer" not in found:
         return Found(train, test, None)
-    names, number = np.unique(np.concatenate(writers), return_inverse=True)
+    every = np.concatenate([found[f"writer{end}"].astype(str) for end in ends])
+    names, number = np.unique(every, return_inverse=True)
     return Found(train, test, None, writer=number, writers=tuple(map(str, names)))
 
 
-def _images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
-    """Returns images as [N, H, W] or [N, H, W, C]; channels that come first are moved."""
+KEYS = ("x", "y", "writer", "x_test", "y_test", "writer_test")
+
+
+def _part(path: Path, found: dict[str, np.ndarray], end: str) -> Arrays:
+    """Returns one part's images and labels, checked; its writers too if there are any."""
+    x = found[f"x{end}"]
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[-1] not in (1, 3) and x.shape[1] in (1, 3):
         x = x.transpose(0, 2, 3, 1)
-    if x.dtype != np.uint8 or x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[-1] not in (1, 3)):
+    shape = x.shape if x.ndim == 4 else (*x.shape, 1)
+    if x.dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or 0 in shape[1:]:
         raise BadInput(
-            f"{path}: {name} is {x.dtype} {'×'.join(map(str, x.shape))}; it must be uint8 images, "
+            f"{path}: x{end} is {x.dtype} {'×'.join(map(str, x.shape))}; it must be uint8 images, "
             "N × H × W or N × H × W × 1 or 3"
         )
-    return x
+    for key, what in ((f"y{end}", "label"), (f"writer{end}", "writer")):
+        values = found.get(key)
+        if values is None and (what == "label" or "writer" in found):
+            raise BadInput(f"{path} has no {key}")
+        if values is not None and (values.shape != (len(x),) or values.dtype.kind not in "iubU"):
+            raise BadInput(f"{path}: {key} must be one integer or word for each of the {len(x)} images")
+    return Arrays(x.reshape(shape), found[f"y{end}"])
 
 
 def folder(where: Where, top: Path) -> Found:
     """Opens an image folder: a directory per class, or such directories below `train` and `test` or `val`."""
-    where.used.append(str(top))
-    inside = {path.name: path for path in _directories(top)}
-    test = [name for name in TEST_FOLDERS if name in inside]
-    parts = (
-        [inside["train"], inside[test[0]]]
-        if "train" in inside and len(test) == len(inside) - 1 == 1
-        else [top]
-    )
-    names = [path.name for path in _directories(parts[0])]
+    where.used.append(str(top.resolve()))
+    train, test = _parts_of(top)
+    names = [path.name for path in _directories(train[0])]
     if not names:
-        raise BadInput(f"{parts[0]} has no directories: an image folder has one per class, with its images")
+        raise BadInput(f"{train[0]} has no directories: an image folder has one per class, with its images")
     number = {name: k for k, name in enumerate(names)}
-    files = [list(_files(part, number)) for part in parts] + ([] if len(parts) == 2 else [[]])
+    files = [[pair for part in parts for pair in _files(part, number)] for parts in (train, test)]
     gray = _all_gray([path for part in files for path, _ in part])
     return Found(Images(files[0]), Images(files[1]), names, gray=gray)
 
 
+def _parts_of(top: Path) -> tuple[list[Path], list[Path]]:
+    """Returns the folders of the train and of the test part; beside a test part, validation data trains."""
+    inside = {path.name: path for path in _directories(top)}
+    if "train" not in inside:
+        return [top], []
+    if strange := sorted(inside.keys() - {"train", *TEST_FOLDERS}):
+        raise BadInput(
+            f"{top} has train and {strange[0]}: either parts (train, val, test) or classes, not both"
+        )
+    later = [inside[name] for name in TEST_FOLDERS if name in inside]
+    return [inside["train"], *later[1:]], later[:1]
+
+
 def _directories(top: Path) -> list[Path]:
-    return sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = (path for path in top.iterdir() if path.is_dir())
+    return sorted(path for path in found if not path.name.startswith(".") and path.suffix != ".part")
 
 
 def _files(top: Path, number: dict[str, int]) -> Iterator[tuple[str, int]]:
@@ -88,11 +105,18 @@ def _files(top: Path, number: dict[str, int]) -> Iterator[tuple[str, int]]:
     for directory in _directories(top):
         if directory.name not in number:
             raise BadInput(f"{directory} is a class that the train part does not have")
-        found = sorted(path for path in directory.rglob("*") if path.suffix.lower() in endings)
+        inside = (
+            Path(where, name) for where, _, names in os.walk(directory, onerror=_fail) for name in names
+        )
+        found = sorted(p for p in inside if p.suffix.lower() in endings and not p.name.startswith("."))
         if not found:
             raise BadInput(f"{directory} has no images ({', '.join(endings)}); fill it or take it out")
         for path in found:
             yield str(path), number[directory.name]
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _all_gray(paths: list[str]) -> bool:
@@ -119,6 +143,11 @@ def vision(where: Where, words: str) -> Found:
     kind = getattr(datasets, name)
     takes = inspect.signature(kind).parameters
     root = Path(directory) if directory else where.keep / name
+    if "root" not in takes or name == "EMNIST":
+        raise BadInput(
+            f"--source {words}: cannot be read this way"
+            + (", see emnist-byclass" if name == "EMNIST" else "")
+        )
     fixed: dict[str, Any] = {"root": root}
     if "download" in takes:
         fixed["download"] = not directory
@@ -158,5 +187,4 @@ def _parts(words: str, kind: Any, takes: Any, fixed: dict[str, Any]) -> list[Any
 
 
 def _unusable(words: str, root: Path, error: Exception) -> BadInput:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return BadInput(f"--source {words}: torchvision cannot open it in {root} ({reason})")
+    return BadInput(f"--source {words}: torchvision cannot open it in {root} ({reason(error)})")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import IO
 
 from hpcfl.errors import BadInput
-from hpcfl.files import aside, flush
+from hpcfl.files import aside, put
 
 CHUNK = 1 << 20
 TIMEOUT = 60
 """Seconds without a byte after which a download is given up."""
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
+"""What unpacking a damaged archive raises."""
 
 Progress = Callable[[str, int, int | None], None]
 """(what, done, total): shown while bytes or images pass by."""
@@ -80,13 +82,17 @@ class Where:
                 raise BadInput(f"{self.source} has no {file.name}: {file.advice} and put it there")
             return self._download(file)
         self.show(f"checking {file.name}", 0, None)
-        got = _md5(path)
+        got = md5(path)
         if got not in (file.md5, self.system_md5.get(file.name)):
             raise BadInput(
                 f"{path} is damaged: its md5 is {got}, not {file.md5}; {file.advice} again and put it there"
             )
         self.used.append(f"{path} (md5 {got})")
         return path
+
+    def given(self, path: Path) -> None:
+        """Notes a file whose checksum nobody published."""
+        self.used.append(f"{path.resolve()} (md5 {md5(path)})")
 
     def extracted(self, name: str, *below: str) -> Path | None:
         """Returns a file or directory that was unpacked before, for which no checksum is published."""
@@ -105,16 +111,15 @@ class Where:
                 with tarfile.open(archive) as tar:
                     tar.extraction_filter = getattr(tarfile, "data_filter", None)  # none lands outside
                     tar.extractall(self.scratch)
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, gzip.BadGzipFile) as error:
+        except BROKEN as error:
             raise BadInput(f"{archive} cannot be unpacked ({error}); fetch it again") from None
         return self.scratch
 
-    def link(self, path: Path, name: str) -> Path:
+    def link(self, path: Path, name: str) -> None:
         """Gives a file a name in the scratch directory, without copying it."""
         there = self.scratch / name
         there.parent.mkdir(parents=True, exist_ok=True)
         there.symlink_to(path.resolve())
-        return there
 
     def gunzip(self, packed: IO[bytes], what: Path, name: str) -> None:
         """Unpacks a compressed stream to a name in the scratch directory."""
@@ -123,9 +128,7 @@ class Where:
         try:
             with gzip.open(packed) as stream, open(there, "wb") as file:
                 shutil.copyfileobj(stream, file, CHUNK)
-        except (EOFError, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # the disk, not the archive
-                raise
+        except BROKEN as error:
             raise BadInput(f"{what} cannot be unpacked ({error}); fetch it again") from None
 
     def _download(self, file: File) -> Path:
@@ -137,8 +140,7 @@ class Where:
                     got = self._stream(url, part, file.name)
                     if got != file.md5:
                         raise ValueError(f"its md5 is {got}, not {file.md5}")
-                    flush(part)
-                    os.replace(part, path)
+                    put(part, path)
                 self.used.append(f"{url} (md5 {got})")
                 return path
             except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:
@@ -162,6 +164,6 @@ class Where:
         return digest.hexdigest()
 
 
-def _md5(path: Path) -> str:
+def md5(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
