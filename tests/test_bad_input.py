@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from tests.conftest import Mpi, mpich, open_mpi
+from tests.conftest import ROOT, Mpi, mpich, open_mpi
 
 SETTINGS = {
     "train.lrr=1": "unknown key train.lrr (nearest: train.lr)",
@@ -134,10 +134,23 @@ def test_files_alone(hpcfl, name):
     check(done.exit_code, done.output, FILES[name][1], remaining(Path()))
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_settings_under_mpirun(tmp_path, setting):
-    done = mpich().run(3, "-m", "hpcfl", "train", "--set", setting, cwd=tmp_path, timeout=60)
-    check(done.returncode, done.stdout + done.stderr, SETTINGS[setting], remaining(tmp_path))
+def test_settings_under_mpirun(tmp_path, mpi: Mpi):
+    """All of them in one start: each is said once and ends with code 2 on every rank."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = mpi.run(3, "-m", "tests.mpi.refusals", *SETTINGS, cwd=tmp_path, timeout=120, env=environ)
+    assert done.returncode == 0, done.stderr
+    tried = done.stderr.split("setting ")[1:]
+    assert len(tried) == len(SETTINGS)
+    for said, (setting, message) in zip(tried, SETTINGS.items(), strict=True):
+        assert said.startswith(f"{setting}\n")
+        assert "codes [2, 2, 2]" in said
+        check(2, said, message, [])
+    assert remaining(tmp_path) == []
+
+
+def test_one_setting_as_a_user_gives_it(tmp_path, mpi: Mpi):
+    done = mpi.run(3, "-m", "hpcfl", "train", "--set", "train.lr=0", cwd=tmp_path, timeout=60)
+    check(done.returncode, done.stdout + done.stderr, SETTINGS["train.lr=0"], remaining(tmp_path))
 
 
 @pytest.mark.parametrize("name", FILES)
