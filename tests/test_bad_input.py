@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -134,18 +135,28 @@ def test_files_alone(hpcfl, name):
     check(done.exit_code, done.output, FILES[name][1], remaining(Path()))
 
 
-def test_settings_under_mpirun(tmp_path, mpi: Mpi):
-    """All of them in one start: each is said once and ends with code 2 on every rank."""
+def refuse(mpi: Mpi, directory: Path, attempts: dict[str, tuple[list, str]]) -> None:
+    """Checks in one start that each attempt is said once and ends with code 2 on every rank."""
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = mpi.run(3, "-m", "tests.mpi.refusals", *SETTINGS, cwd=tmp_path, timeout=120, env=environ)
+    asked = json.dumps([arguments for arguments, _ in attempts.values()])
+    done = mpi.run(3, "-m", "tests.mpi.refusals", asked, cwd=directory, timeout=120, env=environ)
     assert done.returncode == 0, done.stderr
-    tried = done.stderr.split("setting ")[1:]
-    assert len(tried) == len(SETTINGS)
-    for said, (setting, message) in zip(tried, SETTINGS.items(), strict=True):
-        assert said.startswith(f"{setting}\n")
-        assert "codes [2, 2, 2]" in said
-        check(2, said, message, [])
-    assert remaining(tmp_path) == []
+    said = done.stderr.split("codes [2, 2, 2]\n")
+    assert len(said) == len(attempts) + 1, done.stderr
+    for words, (name, (_, message)) in zip(said[:-1], attempts.items(), strict=True):
+        check(2, words, message, [])
+        assert words.count("\n") == 1, name
+    assert remaining(directory) == []
+
+
+def test_settings_and_files_under_both_mpiruns(tmp_path, mpi: Mpi):
+    attempts: dict[str, tuple[list, str]] = {
+        setting: ([None, [setting], None, False], message) for setting, message in SETTINGS.items()
+    }
+    for name, (content, message) in FILES.items():
+        (tmp_path / f"{name}.toml").write_bytes(content)
+        attempts[name] = [f"{name}.toml", [], None, False], message
+    refuse(mpi, tmp_path, attempts)
 
 
 def test_one_setting_as_a_user_gives_it(tmp_path, mpi: Mpi):
@@ -153,40 +164,34 @@ def test_one_setting_as_a_user_gives_it(tmp_path, mpi: Mpi):
     check(done.returncode, done.stdout + done.stderr, SETTINGS["train.lr=0"], remaining(tmp_path))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_under_both_mpiruns(tmp_path, mpi: Mpi, name):
-    (tmp_path / f"{name}.toml").write_bytes(FILES[name][0])
-    done = mpi.run(3, "-m", "hpcfl", "train", f"{name}.toml", cwd=tmp_path, timeout=60)
-    check(done.returncode, done.stdout + done.stderr, FILES[name][1], remaining(tmp_path))
+PATHS: dict[str, tuple[list, str]] = {
+    "missing": (["missing.toml", [], None, False], "cannot read configuration missing.toml: No such file"),
+    "directory": ([".", [], None, False], "cannot read configuration .: Is a directory"),
+    "nowhere": (
+        [None, [], "nowhere/run.h5", False],
+        "cannot write nowhere/run.h5: nowhere is not a directory",
+    ),
+    "dot": ([None, [], ".", False], "Is a directory"),
+    "empty": ([None, [], "", False], "Is a directory"),
+    "long": ([None, [], "x" * 253 + ".h5", False], "File name too long"),
+    "device": ([None, [], "/dev/null", False], "cannot write /dev/null: it is not a file"),
+    "foreign": ([None, [], "foreign.keep", False], "is an HDF5 file, but not a log of hpcfl"),
+    "foreign, fresh": ([None, [], "foreign.keep", True], "is an HDF5 file, but not a log of hpcfl"),
+    "text": ([None, [], "text.keep", False], "cannot read text.keep: not an HDF5 file"),
+    "cuda": ([None, ["runtime.device=cuda"], None, False], "'cuda': this node has no CUDA device"),
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing.toml"], "cannot read configuration missing.toml: No such file or directory"),
-        (["."], "cannot read configuration .: Is a directory"),
-        (["--out", "nowhere/run.h5"], "cannot write nowhere/run.h5: nowhere is not a directory"),
-        (["--out", "."], "Is a directory"),
-        (["--out", ""], "Is a directory"),
-        (["--out", "x" * 253 + ".h5"], "File name too long"),
-        (["--out", "/dev/null"], "cannot write /dev/null: it is not a file"),
-        (["--out", "foreign.keep"], "is an HDF5 file, but not a log of hpcfl"),
-        (["--out", "foreign.keep", "--fresh"], "is an HDF5 file, but not a log of hpcfl"),
-        (["--out", "text.keep"], "cannot read text.keep: not an HDF5 file"),
-        (["--set", "runtime.device=cuda"], "runtime.device = 'cuda': this node has no CUDA device"),
-    ],
-)
-def test_paths_and_devices(tmp_path, hpcfl, arguments, message):
-    def prepare() -> None:
-        h5py.File(tmp_path / "foreign.keep", "w").close()
-        (tmp_path / "text.keep").write_text("not mine")
-
-    prepare()
-    done = hpcfl("train", *arguments)
-    check(done.exit_code, done.output, message, remaining(tmp_path))
+def test_paths_and_devices(tmp_path, hpcfl):
+    h5py.File(tmp_path / "foreign.keep", "w").close()
+    (tmp_path / "text.keep").write_text("not mine")
+    for (config, settings, out, fresh), message in PATHS.values():
+        options = [*([config] if config else []), *(f"--set={setting}" for setting in settings)]
+        options += [*(["--out", out] if out is not None else []), *(["--fresh"] if fresh else [])]
+        done = hpcfl("train", *options)
+        check(done.exit_code, done.output, message, remaining(tmp_path))
     for mpi in (mpich(), open_mpi()):
-        launched = mpi.run(3, "-m", "hpcfl", "train", *arguments, cwd=tmp_path, timeout=60)
-        check(launched.returncode, launched.stderr, message, remaining(tmp_path))
+        refuse(mpi, tmp_path, PATHS)
     assert (tmp_path / "text.keep").read_text() == "not mine"
 
 

@@ -1,5 +1,6 @@
-"""Tries many settings that must be refused, in one MPI start: python -m tests.mpi.refusals SETTING…"""
+"""Tries many runs that must be refused, in one MPI start; the argument lists them as JSON."""
 
+import json
 import sys
 
 from hpcfl import job
@@ -7,18 +8,16 @@ from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import open_link
 
 
-def main(settings: list[str]) -> None:
+def main(attempts: list) -> None:
     link = open_link(launcher())
     leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
     job.open_link = lambda found: link
-    for setting in settings:
-        if link.is_server:
-            print(f"setting {setting}", file=sys.stderr, flush=True)
-        codes = link.facts(job.train(None, [setting], None, False))
+    for config, settings, out, fresh in attempts:
+        codes = link.facts(job.train(config, settings, out, fresh))
         if link.is_server:
             print(f"codes {codes}", file=sys.stderr, flush=True)
     leave()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.loads(sys.argv[1]))
