@@ -79,6 +79,23 @@ def show(runs: tuple[str, ...]) -> None:
 
 
 @main.command()
+@click.argument("config", required=False)
+@click.option("-n", "ranks", required=True, type=click.IntRange(1), help="Ranks, with the server.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--devices", default=0, show_default=True, type=click.IntRange(0), help="GPUs of each node.")
+@click.option("--memory", type=click.FloatRange(0, min_open=True), help="GiB of a node. [default: as here]")
+@click.option("--device-memory", type=click.FloatRange(0, min_open=True), help="GiB of a GPU.")
+@click.option("--calibrate", is_flag=True, help="Try a few training steps of each architecture here.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def plan(config: str | None, settings: tuple[str, ...], **machine: Any) -> None:
+    """Show what a run needs, and who trains where, without running it."""
+    from hpcfl.planning import print_plan
+
+    print_plan(config, settings, **machine)
+
+
+@main.command()
 def catalog() -> None:
     """List methods, models, groups and datasets with their papers."""
     from hpcfl.show import print_catalogue

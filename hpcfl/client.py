@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ Guide = Callable[[Tensor, Tensor], Tensor]
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
     """Returns the order cut into batches; a last batch of one joins the one before if `merge_single`.
 
-    Batch-norm cannot train on a single sample; every other network trains on all batches as they come.
+    Batch-norm learns nothing from a single sample (where that is all there is, it uses what it learned so
+    far); every other network trains on all batches as they come.
     """
     cuts = list(range(size, len(order), size))
     if merge_single and cuts and len(order) - cuts[-1] == 1:
@@ -73,7 +75,8 @@ def train(
         order, look = shuffle(epoch).permutation(len(samples)), view(epoch) if view else None
         for which in batches(order, settings.batch_size, network.has_batch_norm):
             x_B, y_B = samples.batch(which, look)
-            z_BD = network.extractor(x_B)
+            with network.for_one_sample() if len(which) == 1 else nullcontext():
+                z_BD = network.extractor(x_B)
             loss = cross_entropy(network.head(z_BD), y_B)
             if guide is not None:
                 loss = loss + guide(z_BD, y_B)

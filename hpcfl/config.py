@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 Positive = Annotated[float, Field(gt=0, le=1e38)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Names = list[str]
+Weights = list[Annotated[int, Field(ge=1, le=10_000)]]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 Aggregate = Literal["mean", "weighted", "weighted-literal"]
@@ -74,13 +75,17 @@ class Partition(Section):
 
 class Models(Section):
     group: str = "mlp4"
-    """A group of architectures; client i gets number i modulo the size of the group."""
+    """A group of architectures, with -htc4 for different heads, or one architecture for all clients."""
     list: Names | None = Field(default=None, min_length=1)
-    """Architectures by name, in place of a group."""
-    head: Literal["linear"] = "linear"
-    """The classifier on top of the features."""
-    features: Annotated[int, Field(ge=1, le=65536)] = 32
-    """Width d of the features and so of the prototypes, the same for all clients."""
+    """Architectures by name or import path (package.module:function), in place of a group."""
+    weights: Weights | None = None
+    """How often each of the list comes in turn; without, once."""
+    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4"] = "linear"
+    """The classifier on top of the features; mlp…: with a hidden layer; htc4: all four in turn."""
+    features: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Width d of the features and so of the prototypes (512; 32 for points), the same for all clients."""
+    pretrained: dict[str, str] = {}
+    """By architecture: a file of weights, or torchvision's name for them (in the local cache)."""
     same_start: bool = False
     """Clients of one architecture start from the same parameters."""
 
@@ -200,6 +205,8 @@ class Config(Section):
             raise ValueError(f"federation.participation = {number}: more than federation.clients = {clients}")
         if self.models.list is not None and "group" in self.models.model_fields_set:
             raise ValueError("models.list and models.group: give one of them, not both")
+        if self.models.weights is not None and len(self.models.weights) != len(self.models.list or []):
+            raise ValueError("models.weights: must have as many numbers as models.list has names")
         deal = self.partition
         if (deal.file is not None) != (deal.name == "file"):
             raise ValueError(f"partition.name = {deal.name!r}: 'file' and the key partition.file go together")

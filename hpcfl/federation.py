@@ -48,7 +48,7 @@ class Federation:
     @property
     def dims(self) -> tuple[int, int]:
         """K classes and D features: the shape of the prototypes."""
-        return self.data.classes, self.config.models.features
+        return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
 
     @property
     def architectures(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
 from hpcfl.comm.link import Link, Word, open_link
@@ -102,15 +102,22 @@ def _federate(
     from hpcfl.comm.wire import Wire
     from hpcfl.log.opening import create
     from hpcfl.methods.method import compose
-    from hpcfl.models.network import costs
+    from hpcfl.models.costs import costs
+    from hpcfl.models.pretrained import read_pretrained
     from hpcfl.placement import place
     from hpcfl.rounds import run
     from hpcfl.schedule import Costs
     from hpcfl.server import Server
     from hpcfl.worker import Worker
 
-    # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
-    counted = link.facts(costs(fed.architectures, fed.data.shape, *fed.dims) if link.is_server else None)[0]
+    known = (fed.architectures, fed.data.shape, *fed.dims)
+    mine = None
+    with link.agreed():  # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
+        mine = costs(*known, fed.config.train.batch_size) if link.is_server else None
+    counted = link.facts(mine)[0]
+    pretrained: dict[str, Any] = {}
+    with link.agreed():
+        pretrained = read_pretrained(fed.config.models.pretrained, *known)
     link.meet(runtime.pretend_nodes, runtime.stall_minutes)
     cost = Costs(
         [counted[client.architecture].flops * len(client.train) for client in fed.clients],
@@ -119,7 +126,7 @@ def _federate(
     placed = place(link, fed, cost, device)
     method = compose(fed.recipe, fed.config.method)
     wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
-    worker = Worker(fed, method, device, placed.records, placed.arena, placed.roster.clients)
+    worker = Worker(fed, method, device, placed.records, placed.arena, placed.roster.clients, pretrained)
     server = None
     with link.agreed():
         if show:

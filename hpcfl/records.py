@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hpcfl.federation import Federation
-from hpcfl.models.network import Network, build
+from hpcfl.models.network import Network, on_meta
 from hpcfl.state import Block, Layout, module_blocks
 
 
@@ -26,8 +26,7 @@ class Records:
 
     def network(self, architecture: str) -> Network:
         """Returns a network without memory of its own."""
-        with torch.device("meta"):
-            return build(architecture, self.fed.data.shape, *self.fed.dims)
+        return on_meta(architecture, self.fed.data.shape, *self.fed.dims)
 
     def state(self, i: int) -> Layout:
         """Returns where the blocks of a client's state lie."""

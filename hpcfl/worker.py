@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from hpcfl.methods.infer import nearest_N, right
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import Network, build
+from hpcfl.models.registry import parts
 from hpcfl.records import Records
 from hpcfl.samples import Source
 from hpcfl.state import Layout, bind, copy_into, empty_vector
@@ -54,8 +55,10 @@ class Worker:
         records: Records,
         arena: Arena,
         clients: Iterable[int],
+        pretrained: Mapping[str, Mapping[str, Tensor]],
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
+        self.pretrained = pretrained
         self.source = Source(fed.data, fed.config.data, device)
         self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
         names = sorted({fed.clients[i].architecture for i in clients})
@@ -76,7 +79,10 @@ class Worker:
         torch.manual_seed(seeds.key(fed.config.seed, *whose))
         kept = self._kept(i)
         kept["state"].zero_()
-        copy_into(self.records.state(i).views(kept["state"]), build(name, fed.data.shape, *fed.dims))
+        network = build(name, fed.data.shape, *fed.dims)
+        if weights := self.pretrained.get(parts(name)[0]):
+            network.extractor.load_state_dict(weights)
+        copy_into(self.records.state(i).views(kept["state"]), network)
 
     def update(self, t: int, i: int, target: Prototypes) -> Parcel:
         """Trains client i in round t and returns what it sends: the rows of the classes it has."""

@@ -94,3 +94,37 @@ def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
     assert [len(z) for z, _ in parts] == [20, 20, 20, 7]
     torch.testing.assert_close(torch.cat([z for z, _ in parts]), network.extractor(samples.source.x[10:77]))
     assert torch.equal(torch.cat([y for _, y in parts]), samples.source.y[10:77])
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 65])
+def test_batch_norm_trains_on_any_number_of_samples(n):
+    """33 and 65 leave one over, which joins the batch before; a single sample uses what batch-norm knows."""
+    x = np.random.default_rng(0).integers(0, 256, (n, 16, 16, 3), dtype=np.uint8)
+    half = np.full(3, 0.5)
+    data = Dataset(x, np.arange(n) % 3, tuple("abc"), n, "", mean_C=half, std_C=half)
+    torch.manual_seed(0)
+    network = build("resnet4", (3, 16, 16), 3, 8)
+    before = [p.clone() for p in network.parameters()]
+    samples = Source(data, Data(), torch.device("cpu")).samples(np.arange(n))
+    assert np.isfinite(train(network, samples, Train(), None, np.random.default_rng))
+    assert any(not torch.equal(p, q) for p, q in zip(before, network.parameters(), strict=True))
+    counters = {int(b) for name, b in network.named_buffers() if name.endswith("num_batches_tracked")}
+    assert counters == {{1: 0, 2: 1, 33: 1, 65: 2}[n]}
+    assert all(module.training for module in network.modules())
+    for z_BD, _ in features(network, samples, 64):
+        assert torch.isfinite(z_BD).all()
+
+
+@pytest.mark.parametrize("name", ["googlenet", "efficientnet_b0", "cnn_femnist"])
+def test_dropout_and_stochastic_depth_follow_torchs_seed_alone(name):
+    """The worker seeds by (seed, client, round) before each client: the same key gives the same bits."""
+    torch.manual_seed(0)
+    network = build(name, (3, 32, 32), 3, 8)
+    network.train()
+    x = torch.randn(8, 3, 32, 32)
+    outputs = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        outputs.append(network(x))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])

@@ -15,7 +15,7 @@ from hpcfl.comm.link import Link
 from hpcfl.configfile import dump
 from hpcfl.federation import Federation
 from hpcfl.log.writer import Log
-from hpcfl.models.network import Cost
+from hpcfl.models.costs import Cost
 
 
 def create(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hpcfl.models.registry import GROUPS, Group, register
+from hpcfl.models.registry import register
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,6 +47,3 @@ def mlp_32x3(shape: tuple[int, ...], features: int) -> nn.Module:
 def mlp_taper(shape: tuple[int, ...], features: int) -> nn.Module:
     """Hidden layers of 16, 8 and 4: with its head the five-layer network of the spiral."""
     return _mlp(shape, 16, 8, 4, features)
-
-
-GROUPS["mlp4"] = Group(("mlp_64", "mlp_256", "mlp_32x3", "mlp_taper"), QUICK_START)

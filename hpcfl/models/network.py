@@ -1,15 +1,15 @@
-"""A client's network: an extractor of d features and a head of K classes, and what it costs."""
+"""A client's network: an extractor of d features and a head of K classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from hpcfl.models.registry import ARCHITECTURES
+from hpcfl.errors import BadInput
+from hpcfl.models.registry import HEADS, find, parts
 
 
 class Network(nn.Module):
@@ -22,34 +22,47 @@ class Network(nn.Module):
         return self.head(self.extractor(x_B))
 
     @property
+    def batch_norms(self) -> list[nn.Module]:
+        return [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+    @property
     def has_batch_norm(self) -> bool:
-        return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.modules())
+        return bool(self.batch_norms)
+
+    @contextmanager
+    def for_one_sample(self) -> Iterator[None]:
+        """Within, batch-norm uses what it learned so far: one sample has no deviation to learn from."""
+        for module in self.batch_norms:
+            module.eval()
+        yield
+        for module in self.batch_norms:
+            module.train()
 
 
 def build(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
     """Returns a network with fresh parameters, drawn from torch's global generator."""
-    extractor = ARCHITECTURES[architecture].build(shape, features)
-    return Network(extractor, nn.Linear(features, classes))
+    name, head = parts(architecture)
+    found = find(name)
+    if found.images and len(shape) != 3:
+        raise BadInput(f"models: {name} takes images, the data are points with {shape[0]} coordinates")
+    try:
+        extractor = found.build(shape, features)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"models: {name} cannot be built for samples of shape {shape} ({error})") from None
+    if not isinstance(extractor, nn.Module):
+        raise BadInput(f"models: {name} gave {type(extractor).__name__}, not a torch module")
+    layers: list[nn.Module] = [nn.Dropout(found.dropout)] if found.dropout else []
+    before = features
+    for width in HEADS[head]:
+        layers += [nn.Linear(before, width), nn.ReLU(inplace=True)]
+        before = width
+    layers.append(nn.Linear(before, classes))
+    return Network(extractor, nn.Sequential(*layers) if len(layers) > 1 else layers[0])
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What an architecture costs, whoever trains it."""
-
-    parameters: int
-    flops: int
-    """Of a forward pass over one sample."""
-
-
-def cost(network: Network, shape: tuple[int, ...]) -> Cost:
-    """Returns the cost of a network on the `meta` device."""
-    network.eval()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(torch.empty(1, *shape, device="meta"))
-    return Cost(sum(p.numel() for p in network.parameters()), counter.get_total_flops())
-
-
-def costs(names: Iterable[str], shape: tuple[int, ...], classes: int, features: int) -> dict[str, Cost]:
-    """Returns the cost of each architecture."""
+def on_meta(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
+    """Returns a network without memory of its own."""
     with torch.device("meta"):
-        return {name: cost(build(name, shape, classes, features), shape) for name in names}
+        return build(architecture, shape, classes, features)

@@ -5,12 +5,17 @@ Builders import torch when they are called: names are checked before torch is lo
 
 from __future__ import annotations
 
+import importlib
+import math
+import os
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcfl.config import Models
-from hpcfl.errors import unknown
+from hpcfl.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,6 +31,10 @@ class Architecture:
     build: Builder
     about: str
     paper: str
+    images: bool = False
+    """It takes images only, not points."""
+    dropout: float = 0.0
+    """Between its features and the head."""
 
 
 @dataclass(frozen=True)
@@ -38,26 +47,74 @@ class Group:
 
 ARCHITECTURES: dict[str, Architecture] = {}
 GROUPS: dict[str, Group] = {}
+HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (256,), "mlp128": (128,)}
+"""Classifiers: the widths of the hidden layers between d features and K classes."""
+HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
+"""FedTGP's heterogeneous classifiers: client i gets number i modulo their size."""
+
+OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""A user's own architecture, by import path: `mypackage.nets:tiny`."""
 
 
-def register(paper: str) -> Callable[[Builder], Builder]:
+def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable[[Builder], Builder]:
     """Returns a decorator: the function's name is the key, its docstring's first line the description."""
 
     def add(build: Builder) -> Builder:
         about = (build.__doc__ or "").strip().splitlines()[0]
-        ARCHITECTURES[build.__name__] = Architecture(build, about, paper)
+        ARCHITECTURES[build.__name__] = Architecture(build, about, paper, images, dropout)
         return build
 
     return add
 
 
+def find(name: str) -> Architecture:
+    """Returns an architecture; one by import path is imported now, from the working directory or the path."""
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        build = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        raise BadInput(f"models: {name} cannot be imported ({type(error).__name__}: {error})") from None
+    if not callable(build):
+        raise BadInput(f"models: {name} is not a function (shape, features) → network")
+    return Architecture(build, "your own", "–")
+
+
 def chosen(settings: Models) -> tuple[str, ...]:
-    """Returns the architectures that the configuration names, in the order clients get them."""
-    if settings.list is None:
-        if settings.group not in GROUPS:
-            raise unknown("models.group", settings.group, GROUPS)
-        return GROUPS[settings.group].members
-    for name in settings.list:
-        if name not in ARCHITECTURES:
-            raise unknown("models.list", name, ARCHITECTURES)
-    return tuple(settings.list)
+    """Returns what the configuration names, as clients get it in turn: `extractor` or `extractor/head`."""
+    group, head = settings.group, settings.head
+    if settings.list is not None:
+        for name in settings.list:
+            if name not in ARCHITECTURES and not OWN.fullmatch(name):
+                raise unknown("models.list", name, ARCHITECTURES)
+        weights = settings.weights or [1] * len(settings.list)
+        names = [name for name, weight in zip(settings.list, weights, strict=True) for _ in range(weight)]
+    else:
+        if group not in GROUPS and group.endswith("-htc4"):
+            group, head = group.removesuffix("-htc4"), "htc4"
+            if settings.head not in ("linear", "htc4"):
+                raise BadInput(
+                    f"models.head = {settings.head!r}: models.group = {settings.group!r} has its own"
+                )
+        if group in GROUPS:
+            names = list(GROUPS[group].members)
+        elif group in ARCHITECTURES or OWN.fullmatch(group):
+            names = [group]
+        else:
+            raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
+    heads = HEAD_GROUPS.get(head, (head,))
+    turns = math.lcm(len(names), len(heads))
+    return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(turns))
+
+
+def full_name(extractor: str, head: str) -> str:
+    return extractor if head == "linear" else f"{extractor}/{head}"
+
+
+def parts(architecture: str) -> tuple[str, str]:
+    """Returns extractor and head of a full name."""
+    extractor, _, head = architecture.partition("/")
+    return extractor, head or "linear"

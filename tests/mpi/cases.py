@@ -45,13 +45,18 @@ CASES = {
         *("partition.name=pathological", "partition.classes_per_client=3"),
         "train.augment=['crop', 'flip', 'randaugment']",
     ],
+    "networks": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=2", "models.features=8"),
+        "models.list=['resnet4', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
+        *("models.head=htc4", "train.batch_size=7", "partition.name=iid"),
+    ],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 
 
 def prepare_images(root: Path) -> None:
     """Makes the dataset that one of the cases trains on."""
-    x, y = layouts.images(180, 8), np.arange(180) % 5
+    x, y = layouts.images(180, 16), np.arange(180) % 5
     np.savez(root / "tiny.npz", x=x, y=y)
     assert list(prepare("tiny", str(root / "tiny.npz"), str(root), None, False))
 

@@ -1,0 +1,226 @@
+"""What a run will need and how it will be spread, without running it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hpcfl import seeds
+from hpcfl.devices import device_for
+from hpcfl.federation import Federation
+from hpcfl.machine import Machine
+from hpcfl.models.costs import Cost
+from hpcfl.records import Records
+from hpcfl.schedule import Pool, deal, pools
+
+ROUNDS = 20
+"""Rounds whose participants are looked at: selection is known, so this is no estimate."""
+BACKWARD = 2
+"""A backward pass costs two forward passes: gradients of inputs and of parameters."""
+CONTEXT = 400 * 2**20
+"""Bytes that a CUDA context takes on a device, per rank."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes, by what they are for."""
+
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+@dataclass
+class Forecast:
+    """A run on a machine; `base` is what a rank needs before it has done anything."""
+
+    fed: Federation
+    costs: Mapping[str, Cost]
+    machine: Machine
+    base: int
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By architecture, of training on one sample, if it was tried."""
+
+    def __post_init__(self) -> None:
+        runtime, machine = self.fed.config.runtime, self.machine
+        self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
+        first = [machine.node(rank) for rank in range(machine.ranks)]
+        places = [
+            (node, device_for(runtime.device, rank - first.index(node), machine.devices))
+            for rank, node in enumerate(first)
+        ]
+        self.pools: list[Pool] = pools(places, self.workers, runtime.placement == "pinned")
+        self.device_of = [places[pool.ranks[0]][1] for pool in self.pools]
+        self.work_M = np.array(
+            [float(self._cost(i).flops) * len(client.train) for i, client in enumerate(self.fed.clients)]
+        )
+        self.pool_of = deal(self.work_M.tolist(), self.pools)
+
+    def _cost(self, client: int) -> Cost:
+        return self.costs[self.fed.clients[client].architecture]
+
+    def clients_of(self, pool: int) -> list[int]:
+        return [i for i, number in enumerate(self.pool_of) if number == pool]
+
+    # --- work
+
+    @cached_property
+    def participants(self) -> list[np.ndarray]:
+        config = self.fed.config
+        rounds = min(ROUNDS, config.federation.rounds)
+        return [
+            seeds.participants(config.seed, t, config.federation.clients, config.federation.per_round)
+            for t in range(rounds)
+        ]
+
+    @property
+    def flops(self) -> tuple[float, float]:
+        """Of a round, on average: training with the prototype pass, and evaluation of all who trained."""
+        passes = self.fed.config.train.epochs * (1 + BACKWARD) + (self.fed.config.method.prototypes == "eval")
+        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.fed.clients])
+        train = np.mean([self.work_M[who].sum() for who in self.participants]) * passes
+        return float(train), float(np.mean([tests_M[who].sum() for who in self.participants]))
+
+    @property
+    def bytes(self) -> tuple[float, float]:
+        """Prototype rows up and down in a round after the first, as the papers count, on average."""
+        if not self.fed.recipe.exchange:
+            return 0.0, 0.0
+        classes, features = self.fed.dims
+        owned_M = (self.fed.class_counts_MK > 0).sum(1)
+        up = np.mean([owned_M[who].sum() for who in self.participants]) * 4 * features
+        down = len(self.participants[0]) * (classes - len(self.fed.unowned)) * 4 * features
+        return float(up), float(down)
+
+    def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
+        """Returns the length of a round and its imbalance (1: none), both on average over the rounds."""
+        lengths, ratios = [], []
+        for who in self.participants:
+            most, even = 0.0, 0.0
+            for number in range(len(self.pools)):
+                mine = [float(cost_M[i]) for i in who if self.pool_of[i] == number]
+                slots = self._slots(number)
+                most = max(most, _makespan(mine, slots))
+                even += slots
+            lengths.append(most)
+            ratios.append(most * even / cost_M[who].sum())
+        return float(np.mean(lengths)), float(np.mean(ratios))
+
+    def _slots(self, pool: int) -> int:
+        """Returns how many clients of a pool are trained at a time."""
+        ranks = len(self.pools[pool].ranks)
+        if self.device_of[pool] != "cpu":
+            return 1  # ranks that share a GPU share its speed
+        same = [other for other in self.pools if other.node == self.pools[pool].node]
+        free = max(1, self.machine.cores // self.fed.config.runtime.threads)
+        return max(1, min(ranks, free // len(same) if len(same) > 1 else free))
+
+    @property
+    def imbalance(self) -> float:
+        """How much longer a round lasts than if all work were spread evenly."""
+        return self.schedule(self.work_M)[1]
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Expected seconds of a round's training, from what was tried on this machine."""
+        if not self.seconds:
+            return None
+        epochs = self.fed.config.train.epochs
+        per_M = np.array([self.seconds[c.architecture] * len(c.train) * epochs for c in self.fed.clients])
+        return self.schedule(per_M)[0]
+
+    # --- memory
+
+    @cached_property
+    def records(self) -> Records:
+        return Records(self.fed)
+
+    def rank_memory(self, pool: int) -> Memory:
+        """Of a rank while it trains the largest client of its pool; beside a GPU, what stays on the host."""
+        parts = {"program": self.base}
+        return Memory(parts if self.device_of[pool] != "cpu" else parts | self._training(pool))
+
+    def _training(self, pool: int) -> dict[str, int]:
+        mine = self.clients_of(pool)
+        if not mine:
+            return {}
+        trained = 4 * max(self._cost(i).parameters for i in mine)
+        return {
+            "network": max(self.records.state(i).nbytes for i in mine),
+            "gradients": trained * (2 if self.fed.config.train.momentum else 1),
+            "activations": max(self._cost(i).activations for i in mine),
+        }
+
+    def node_memory(self, node: int) -> Memory:
+        """Of all ranks of a node at the worst moment, its arena, and the data."""
+        here = [n for n, pool in enumerate(self.pools) if pool.node == node]
+        ranks = sum(self.machine.node(rank) == node for rank in range(self.machine.ranks))
+        parts = {"programs": ranks * self.base, "arena": self.arena(node), "data": self.data}
+        for number in here:
+            if self.device_of[number] == "cpu":
+                training = self._training(number)
+                slots = self._slots(number)
+                parts["networks"] = parts.get("networks", 0) + training.get("network", 0) * len(
+                    self.pools[number].ranks
+                )
+                for name in ("gradients", "activations"):
+                    parts[name] = parts.get(name, 0) + training.get(name, 0) * slots
+        return Memory(parts)
+
+    def arena(self, node: int) -> int:
+        """Bytes of the records of a node's clients."""
+        mine = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
+        return sum(self.records.layout(i).nbytes for i in mine)
+
+    def device_memory(self, pool: int) -> Memory:
+        """Of a GPU with all ranks that share it."""
+        ranks = len(self.pools[pool].ranks)
+        parts = {"contexts": CONTEXT} | self._training(pool)
+        return Memory({name: ranks * nbytes for name, nbytes in parts.items()})
+
+    @property
+    def data(self) -> int:
+        """Bytes of the dataset: once per node where it is mapped, in every rank where it is not."""
+        return self.fed.data.x.nbytes * (1 if self.fed.data.file else self.machine.ranks)
+
+    def warnings(self) -> list[str]:
+        """Returns what will not fit, in words."""
+        said = []
+        for node in range(self.machine.nodes):
+            need, arena = self.node_memory(node).total, self.arena(node)
+            if need > self.machine.memory:
+                said.append(f"node {node} needs {gib(need)}, it has {gib(self.machine.memory)}")
+            if arena > self.machine.shared and self.fed.config.runtime.arena in ("auto", "shared"):
+                said.append(
+                    f"the arena of node {node} needs {gib(arena)}, shared memory has "
+                    f"{gib(self.machine.shared)}: it will be a file, or refused if runtime.arena = 'shared'"
+                )
+        for number, device in enumerate(self.device_of):
+            room, need = self.machine.device_memory, self.device_memory(number).total
+            if device != "cpu" and room is not None and need > room:
+                said.append(
+                    f"{device} of node {self.pools[number].node} needs {gib(need)}, it has {gib(room)}"
+                )
+        idle = sum(len(pool.ranks) for n, pool in enumerate(self.pools) if not self.clients_of(n))
+        if len(self.workers) > self.fed.config.federation.per_round or idle:
+            spare = max(idle, len(self.workers) - self.fed.config.federation.per_round)
+            said.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
+        return said
+
+
+def _makespan(costs: Sequence[float], slots: int) -> float:
+    """Returns when the last of these is done if each free slot takes the largest that is left."""
+    busy = [0.0] * slots
+    for cost in sorted(costs, reverse=True):
+        heapq.heappush(busy, heapq.heappop(busy) + cost)
+    return max(busy)
+
+
+def gib(nbytes: float) -> str:
+    return f"{nbytes / 2**30:.2f} GiB"

@@ -1,0 +1,104 @@
+"""Plain convolutional networks: the papers' own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hpcfl.models.registry import register
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TABLE_9 = "FedTGP, Table 9 (HtCNN8)"
+
+
+def _cnn(
+    shape: tuple[int, ...],
+    features: int,
+    convolutions: Sequence[tuple[int, int]] = ((5, 32),),
+    hidden: Sequence[int] = (),
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Returns convolutions (kernel, channels) without padding, each with ReLU and a 2×2 max pool, then Linear
+    layers with ReLU after each: the last gives the features.
+    """
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    before, (height, width) = shape[0], shape[1:]
+    for kernel, channels in convolutions:
+        layers.append(nn.Conv2d(before, channels, kernel))
+        if dropout and channels == convolutions[-1][1]:
+            layers.append(nn.Dropout2d(dropout))
+        layers += [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        before, height, width = channels, (height - kernel + 1) // 2, (width - kernel + 1) // 2
+    layers.append(nn.Flatten())
+    before *= max(0, height) * max(0, width)
+    for wide in (*hidden, features):
+        layers += [nn.Linear(before, wide), nn.ReLU(inplace=True)]
+        before = wide
+    return nn.Sequential(*layers)
+
+
+TWO = ((5, 32), (5, 64))
+
+
+@register("FedTGP, FedORGP (4-layer CNN)", images=True)
+def cnn(shape: tuple[int, ...], features: int) -> nn.Module:
+    """Two 5×5 convolutions (32, 64), a fully connected layer: with its head the 4-layer CNN."""
+    return _cnn(shape, features, TWO)
+
+
+@register("FedSAP, FedProto", images=True, dropout=0.5)
+def cnn_femnist(shape: tuple[int, ...], features: int) -> nn.Module:
+    """3×3 10, 5×5 20, a fully connected layer, dropout: FedSAP's for FEMNIST (d = 50, 128×128)."""
+    return _cnn(shape, features, ((3, 10), (5, 20)), dropout=0.5)
+
+
+@register(TABLE_9, images=True)
+def cnn1(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32; d."""
+    return _cnn(shape, features)
+
+
+@register(TABLE_9, images=True)
+def cnn2(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32, 5×5 64; d."""
+    return _cnn(shape, features, TWO)
+
+
+@register(TABLE_9, images=True)
+def cnn3(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32; 512, d."""
+    return _cnn(shape, features, hidden=(512,))
+
+
+@register(TABLE_9, images=True)
+def cnn4(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32, 5×5 64; 512, d."""
+    return _cnn(shape, features, TWO, (512,))
+
+
+@register(TABLE_9, images=True)
+def cnn5(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32; 1024, d."""
+    return _cnn(shape, features, hidden=(1024,))
+
+
+@register(TABLE_9, images=True)
+def cnn6(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32, 5×5 64; 1024, d."""
+    return _cnn(shape, features, TWO, (1024,))
+
+
+@register(TABLE_9, images=True)
+def cnn7(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32; 1024, 512, d."""
+    return _cnn(shape, features, hidden=(1024, 512))
+
+
+@register(TABLE_9, images=True)
+def cnn8(shape: tuple[int, ...], features: int) -> nn.Module:
+    """5×5 32, 5×5 64; 1024, 512, d."""
+    return _cnn(shape, features, TWO, (1024, 512))

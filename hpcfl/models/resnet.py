@@ -1,0 +1,103 @@
+"""Residual networks: torchvision's, and shallower ones made of its blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcfl.models.registry import register
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SHALLOW = "FedTGP (HtFE9), ProtoNorm, sparse prototypes"
+DEEP = "FedTGP, FedORGP"
+
+
+def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
+    """Returns torchvision's ImageNet stem and so many stages of one basic block: 64, 128, 256, 512 wide."""
+    from torch import nn
+
+    from hpcfl.models.width import Extractor
+    from hpcfl.vision import torchvision
+
+    block = torchvision().models.resnet.BasicBlock
+    layers: list[nn.Module] = [
+        nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    ]
+    before = 64
+    for stage in range(stages):
+        width, stride = 64 * 2**stage, 1 if stage == 0 else 2
+        shorter = None
+        if stride != 1:
+            shorter = nn.Sequential(nn.Conv2d(before, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        layers.append(block(before, width, stride, shorter))
+        before = width
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return Extractor(net, features)
+
+
+def _deep(shape: tuple[int, ...], features: int, name: str) -> nn.Module:
+    from hpcfl.models.width import Extractor, without_classifier
+    from hpcfl.vision import torchvision
+
+    return Extractor(without_classifier(getattr(torchvision().models, name)(), shape[0]), features)
+
+
+@register(SHALLOW, images=True)
+def resnet4(shape: tuple[int, ...], features: int) -> nn.Module:
+    """One stage of one basic block."""
+    return _shallow(shape, features, 1)
+
+
+@register(SHALLOW, images=True)
+def resnet6(shape: tuple[int, ...], features: int) -> nn.Module:
+    """Two stages of one basic block."""
+    return _shallow(shape, features, 2)
+
+
+@register(SHALLOW, images=True)
+def resnet8(shape: tuple[int, ...], features: int) -> nn.Module:
+    """Three stages of one basic block."""
+    return _shallow(shape, features, 3)
+
+
+@register(SHALLOW, images=True)
+def resnet10(shape: tuple[int, ...], features: int) -> nn.Module:
+    """Four stages of one basic block."""
+    return _shallow(shape, features, 4)
+
+
+@register(DEEP, images=True)
+def resnet18(shape: tuple[int, ...], features: int) -> nn.Module:
+    """torchvision's ResNet-18."""
+    return _deep(shape, features, "resnet18")
+
+
+@register(DEEP, images=True)
+def resnet34(shape: tuple[int, ...], features: int) -> nn.Module:
+    """torchvision's ResNet-34."""
+    return _deep(shape, features, "resnet34")
+
+
+@register(DEEP, images=True)
+def resnet50(shape: tuple[int, ...], features: int) -> nn.Module:
+    """torchvision's ResNet-50."""
+    return _deep(shape, features, "resnet50")
+
+
+@register(DEEP, images=True)
+def resnet101(shape: tuple[int, ...], features: int) -> nn.Module:
+    """torchvision's ResNet-101."""
+    return _deep(shape, features, "resnet101")
+
+
+@register(DEEP, images=True)
+def resnet152(shape: tuple[int, ...], features: int) -> nn.Module:
+    """torchvision's ResNet-152."""
+    return _deep(shape, features, "resnet152")

@@ -1,0 +1,129 @@
+"""A pretrained start: what is loaded is what was saved, and nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hpcfl.configfile import load
+from hpcfl.errors import BadInput
+from hpcfl.federation import plan
+from hpcfl.log.reader import read
+from hpcfl.models.network import build
+from hpcfl.models.pretrained import read_pretrained
+from hpcfl.vision import torchvision
+
+KNOWN = ((3, 32, 32), 5, 512)
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_weights_of_a_whole_torchvision_network_from_a_file():
+    """Its classifier of 1000 classes is left out; everything else, counters too, is taken over."""
+    net = torchvision().models.resnet18()
+    torch.save(net.state_dict(), "r18.pth")
+    got = read_pretrained({"resnet18": "r18.pth"}, ["resnet18/mlp128", "cnn"], *KNOWN)["resnet18"]
+    network = build("resnet18", *KNOWN)
+    network.extractor.load_state_dict(got)
+    x = torch.randn(2, 3, 32, 32)
+    net.fc = torch.nn.Identity()
+    with torch.no_grad():
+        assert torch.equal(network.extractor.eval()(x), net.eval()(x))
+
+
+def test_weights_of_an_hpcfl_network_and_of_a_checkpoint():
+    network = build("cnn", *KNOWN)
+    torch.save({"state_dict": network.state_dict(), "epoch": 3}, "cnn.pt")
+    got = read_pretrained({"cnn": "cnn.pt"}, ["cnn"], *KNOWN)["cnn"]
+    for key, value in network.extractor.state_dict().items():
+        assert torch.equal(got[key], value)
+
+
+def test_torchvisions_name_is_looked_up_in_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    weights = torchvision().models.get_model_weights("resnet18")["IMAGENET1K_V1"]
+    with pytest.raises(
+        BadInput, match=r"not in the cache; fetch https://.*resnet18.* and put it into .*checkpoints"
+    ):
+        read_pretrained({"resnet18": "IMAGENET1K_V1"}, ["resnet18"], *KNOWN)
+    place = tmp_path / "torch" / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
+    place.parent.mkdir(parents=True)
+    torch.save(torchvision().models.resnet18().state_dict(), place)
+    with pytest.raises(BadInput, match=r"is damaged; fetch https://"):
+        read_pretrained({"resnet18": "IMAGENET1K_V1"}, ["resnet18"], *KNOWN)
+    digest = hashlib.sha256(place.read_bytes()).hexdigest()[:8]
+    renamed = place.with_name(f"resnet18-{digest}.pth")
+    place.rename(renamed)
+    monkeypatch.setattr(type(weights), "url", f"https://example.org/{renamed.name}")
+    assert (
+        "net.conv1.weight" in read_pretrained({"resnet18": "IMAGENET1K_V1"}, ["resnet18"], *KNOWN)["resnet18"]
+    )
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path("touched").write_text, ("code ran",))
+
+
+def test_no_code_in_a_file_is_run():
+    torch.save({"conv1.weight": Evil()}, "evil.pt")
+    with pytest.raises(BadInput, match=r"evil.pt is no file of plain tensors"):
+        read_pretrained({"cnn": "evil.pt"}, ["cnn"], *KNOWN)
+    assert not Path("touched").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (lambda: b"hello", "is no file of plain tensors that torch.save wrote"),
+        (lambda: [1, 2], "holds no named tensors"),
+        (lambda: {"a": 1}, "holds no named tensors"),
+        (dict, "0.weight is missing there"),
+        (
+            lambda: build("cnn2", (3, 64, 64), 5, 512).state_dict(),
+            r"has shape \(512, 10816\) there, \(512, 1600\) here",
+        ),
+        (lambda: build("cnn4", *KNOWN).state_dict(), "there belongs to another network"),
+        (lambda: build("cnn1", *KNOWN).state_dict(), "is missing there"),
+    ],
+)
+def test_wrong_files(content, says):
+    made = content()
+    if isinstance(made, bytes):
+        Path("wrong.pt").write_bytes(made)
+    else:
+        torch.save(made, "wrong.pt")
+    with pytest.raises(BadInput, match=says):
+        read_pretrained({"cnn": "wrong.pt"}, ["cnn"], *KNOWN)
+
+
+def test_names_that_mean_nothing():
+    with pytest.raises(BadInput, match="neither a file nor the name of weights that torchvision has"):
+        read_pretrained({"resnet18": "IMAGENET"}, ["resnet18"], *KNOWN)
+    with pytest.raises(BadInput, match="neither a file nor the name of weights"):
+        read_pretrained({"cnn": "IMAGENET1K_V1"}, ["cnn"], *KNOWN)
+    with pytest.raises(BadInput, match=r"cannot read nowhere.pt: No such file"):
+        read_pretrained({"cnn": "nowhere.pt"}, ["cnn"], *KNOWN)
+
+
+def test_a_run_starts_from_the_file(hpcfl):
+    """Without learning, global prototypes are the class means of the file's extractor."""
+    settings = ["data.samples_per_class=200", "federation.clients=4", "federation.rounds=1", "train.lr=1e-12"]
+    settings += ["models.list=['mlp_64']", "models.pretrained.mlp_64=start.pt"]
+    network = build("mlp_64", (2,), 6, 32)
+    torch.save(network.state_dict(), "start.pt")
+    assert hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5").exit_code == 0
+    fed = plan(load(None, settings))
+    used = np.concatenate([client.train for client in fed.clients])
+    with torch.no_grad():
+        z_ND = network.extractor(torch.from_numpy(fed.data.x[used])).numpy()
+    want_KD = [z_ND[fed.data.y[used] == k].mean(0) for k in range(6)]
+    np.testing.assert_allclose(read("a.h5")["/prototypes/global"][0], want_KD, rtol=1e-4, atol=1e-5)
