@@ -52,14 +52,18 @@ def module_blocks(module: nn.Module) -> Iterator[Block]:
 
 
 def bind(module: nn.Module, views: dict[str, Tensor]) -> None:
-    """Makes the module's parameters and buffers those views; what is written there is the module's state."""
+    """Makes the module's parameters and buffers those views; what is written there is the module's state.
+
+    Views of one tensor count their changes together, and autograd would take a batch-norm's new statistics
+    for a change of the weights it keeps: `data` gives each a count of its own.
+    """
     for name, tensor in list(_tensors(module)):
         owner = module.get_submodule(name.rpartition(".")[0])
         leaf = name.rpartition(".")[2]
         if isinstance(tensor, nn.Parameter):
-            setattr(owner, leaf, nn.Parameter(views[name], requires_grad=tensor.requires_grad))
+            setattr(owner, leaf, nn.Parameter(views[name].data, requires_grad=tensor.requires_grad))
         else:
-            owner._buffers[leaf] = views[name]
+            owner._buffers[leaf] = views[name].data
 
 
 @torch.no_grad()

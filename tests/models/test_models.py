@@ -57,6 +57,8 @@ def test_every_network_gives_d_features_learns_everywhere_and_moves_exactly(name
     with torch.no_grad():
         assert network.extractor(x).shape == (8, features)
         assert torch.equal(network(x), second(x))
+    second.train()
+    second(x).sum().backward()  # as workers train: all tensors in one vector
     if network.has_batch_norm:
         counters = [
             value for key, value in layout.views(vector).items() if key.endswith("num_batches_tracked")
