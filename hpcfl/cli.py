@@ -84,8 +84,9 @@ def show(runs: tuple[str, ...]) -> None:
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
 @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--devices", default=0, show_default=True, type=click.IntRange(0), help="GPUs of each node.")
-@click.option("--memory", type=click.FloatRange(0, min_open=True), help="GiB of a node. [default: as here]")
-@click.option("--device-memory", type=click.FloatRange(0, min_open=True), help="GiB of a GPU.")
+@click.option("--cores", type=click.IntRange(1), help="Cores of each node. [default: as here]")
+@click.option("--memory", type=float, help="GiB of each node. [default: as here]")
+@click.option("--device-memory", type=float, help="GiB of each GPU.")
 @click.option("--calibrate", is_flag=True, help="Try a few training steps of each architecture here.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def plan(config: str | None, settings: tuple[str, ...], **machine: Any) -> None:

@@ -27,7 +27,7 @@ def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray
     far); every other network trains on all batches as they come.
     """
     cuts = list(range(size, len(order), size))
-    if merge_single and cuts and len(order) - cuts[-1] == 1:
+    if merge_single and size > 1 and cuts and len(order) - cuts[-1] == 1:
         cuts.pop()
     return np.split(order, cuts)
 
@@ -43,14 +43,17 @@ class Sgd:
     @torch.no_grad()
     def step(self) -> None:
         """Moves the parameters along their gradients, which are then gone."""
-        change = [grad for parameter in self.parameters if (grad := parameter.grad) is not None]
+        used = [place for place, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        moved = [self.parameters[place] for place in used]
+        change: list[Tensor] = [parameter.grad for parameter in moved if parameter.grad is not None]
         if self.momentum:
-            self.velocity = self.velocity or [torch.zeros_like(g) for g in change]
-            torch._foreach_mul_(self.velocity, self.momentum)
-            torch._foreach_add_(self.velocity, change)
-            change = self.velocity
-        torch._foreach_add_(self.parameters, change, alpha=-self.lr)
-        for parameter in self.parameters:
+            self.velocity = self.velocity or [torch.zeros_like(parameter) for parameter in self.parameters]
+            velocity = [self.velocity[place] for place in used]
+            torch._foreach_mul_(velocity, self.momentum)
+            torch._foreach_add_(velocity, change)
+            change = velocity
+        torch._foreach_add_(moved, change, alpha=-self.lr)
+        for parameter in moved:
             parameter.grad = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -62,12 +63,17 @@ class Federation:
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """Of the data and of the split: a run goes with both, whatever they are called."""
+        """Of data, split and pretrained files: a run goes with them, whatever they are called."""
         digest = hashlib.blake2b(digest_size=16)
         for client in self.clients:
             for part in (client.split.train, client.split.test, client.split.unlabelled):
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
-        return {"data": self.data.checksum, "split": digest.hexdigest()}
+        found = {"data": self.data.checksum, "split": digest.hexdigest()}
+        for name, what in self.config.models.pretrained.items():
+            if Path(what).is_file():
+                with open(what, "rb") as file:
+                    found[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+        return found
 
 
 def plan(config: Config) -> Federation:

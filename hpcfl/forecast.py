@@ -38,28 +38,28 @@ class Memory:
 
 @dataclass
 class Forecast:
-    """A run on a machine; `base` is what a rank needs before it has done anything."""
+    """A run on a machine."""
 
     fed: Federation
     costs: Mapping[str, Cost]
     machine: Machine
-    base: int
+    program: tuple[int, int]
+    """Bytes that a rank needs before it has done anything: its own, and those that a node's ranks share."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """By architecture, of training on one sample, if it was tried."""
 
     def __post_init__(self) -> None:
         runtime, machine = self.fed.config.runtime, self.machine
         self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
-        first = [machine.node(rank) for rank in range(machine.ranks)]
+        node_of = [machine.node(rank) for rank in range(machine.ranks)]
         places = [
-            (node, device_for(runtime.device, rank - first.index(node), machine.devices))
-            for rank, node in enumerate(first)
+            (node, device_for(runtime.device, rank - node_of.index(node), machine.devices))
+            for rank, node in enumerate(node_of)
         ]
-        self.pools: list[Pool] = pools(places, self.workers, runtime.placement == "pinned")
+        pinned = runtime.placement == "pinned" or runtime.arena == "private"
+        self.pools: list[Pool] = pools(places, self.workers, pinned)
         self.device_of = [places[pool.ranks[0]][1] for pool in self.pools]
-        self.work_M = np.array(
-            [float(self._cost(i).flops) * len(client.train) for i, client in enumerate(self.fed.clients)]
-        )
+        self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.fed.clients])
         self.pool_of = deal(self.work_M.tolist(), self.pools)
 
     def _cost(self, client: int) -> Cost:
@@ -80,12 +80,23 @@ class Forecast:
         ]
 
     @property
+    def passes(self) -> int:
+        """Forward passes' worth of work on a training sample in a round."""
+        train, method = self.fed.config.train, self.fed.config.method
+        return train.epochs * (1 + BACKWARD) + (method.prototypes == "eval")
+
+    @property
     def flops(self) -> tuple[float, float]:
-        """Of a round, on average: training with the prototype pass, and evaluation of all who trained."""
-        passes = self.fed.config.train.epochs * (1 + BACKWARD) + (self.fed.config.method.prototypes == "eval")
+        """Of a round, on average: training with the prototype pass, and evaluation of those who changed."""
         tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.fed.clients])
-        train = np.mean([self.work_M[who].sum() for who in self.participants]) * passes
-        return float(train), float(np.mean([tests_M[who].sum() for who in self.participants]))
+        train, evaluate, stale = 0.0, 0.0, set(range(len(tests_M)))
+        for t, who in enumerate(self.participants):
+            train += self.work_M[who].sum() * self.passes
+            stale |= set(who.tolist())
+            if self.fed.config.evaluates(t):
+                evaluate += tests_M[sorted(stale)].sum()
+                stale.clear()
+        return train / len(self.participants), evaluate / len(self.participants)
 
     @property
     def bytes(self) -> tuple[float, float]:
@@ -99,27 +110,35 @@ class Forecast:
         return float(up), float(down)
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
-        """Returns the length of a round and its imbalance (1: none), both on average over the rounds."""
+        """Returns the length of a round and its imbalance (1: none), both on average over the rounds.
+
+        A pool is done when its last client is, a node not before its cores have done all its work.
+        """
+        slots = sum(self._slots(node) for node in range(self.machine.nodes))
         lengths, ratios = [], []
         for who in self.participants:
-            most, even = 0.0, 0.0
-            for number in range(len(self.pools)):
+            most, load = 0.0, [0.0] * self.machine.nodes
+            for number, pool in enumerate(self.pools):
                 mine = [float(cost_M[i]) for i in who if self.pool_of[i] == number]
-                slots = self._slots(number)
-                most = max(most, _makespan(mine, slots))
-                even += slots
+                at_once = min(len(pool.ranks), self._slots(pool.node)) if self._on_cpu(number) else 1
+                most = max(most, _makespan(mine, at_once))
+                load[pool.node] += sum(mine)
+            if not self.machine.devices:
+                most = max(most, *(load[node] / self._slots(node) for node in range(self.machine.nodes)))
             lengths.append(most)
-            ratios.append(most * even / cost_M[who].sum())
+            ratios.append(most * slots / cost_M[who].sum())
         return float(np.mean(lengths)), float(np.mean(ratios))
 
-    def _slots(self, pool: int) -> int:
-        """Returns how many clients of a pool are trained at a time."""
-        ranks = len(self.pools[pool].ranks)
-        if self.device_of[pool] != "cpu":
-            return 1  # ranks that share a GPU share its speed
-        same = [other for other in self.pools if other.node == self.pools[pool].node]
-        free = max(1, self.machine.cores // self.fed.config.runtime.threads)
-        return max(1, min(ranks, free // len(same) if len(same) > 1 else free))
+    def _on_cpu(self, pool: int) -> bool:
+        return self.device_of[pool] == "cpu"
+
+    def _slots(self, node: int) -> int:
+        """Returns how many clients of a node train at a time: ranks that share a GPU share its speed."""
+        here = [number for number, pool in enumerate(self.pools) if pool.node == node]
+        if not all(map(self._on_cpu, here)):
+            return len({self.device_of[number] for number in here})
+        ranks = sum(len(self.pools[number].ranks) for number in here)
+        return max(1, min(ranks, self.machine.cores // self.fed.config.runtime.threads))
 
     @property
     def imbalance(self) -> float:
@@ -128,12 +147,11 @@ class Forecast:
 
     @property
     def round_seconds(self) -> float | None:
-        """Expected seconds of a round's training, from what was tried on this machine."""
+        """Expected seconds of a round's training and prototypes, from what was tried on this machine."""
         if not self.seconds:
             return None
-        epochs = self.fed.config.train.epochs
-        per_M = np.array([self.seconds[c.architecture] * len(c.train) * epochs for c in self.fed.clients])
-        return self.schedule(per_M)[0]
+        per_M = np.array([self.seconds[c.architecture] * len(c.train) for c in self.fed.clients])
+        return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
 
     # --- memory
 
@@ -143,34 +161,39 @@ class Forecast:
 
     def rank_memory(self, pool: int) -> Memory:
         """Of a rank while it trains the largest client of its pool; beside a GPU, what stays on the host."""
-        parts = {"program": self.base}
-        return Memory(parts if self.device_of[pool] != "cpu" else parts | self._training(pool))
+        parts = {"program": self.program[0]}
+        return Memory(parts | self._training(pool) if self._on_cpu(pool) else parts)
 
     def _training(self, pool: int) -> dict[str, int]:
         mine = self.clients_of(pool)
         if not mine:
-            return {}
+            return {"network": 0, "gradients": 0, "activations": 0}
         trained = 4 * max(self._cost(i).parameters for i in mine)
         return {
             "network": max(self.records.state(i).nbytes for i in mine),
             "gradients": trained * (2 if self.fed.config.train.momentum else 1),
-            "activations": max(self._cost(i).activations for i in mine),
+            "activations": max(max(self._cost(i).activations, self._cost(i).inference) for i in mine),
         }
 
     def node_memory(self, node: int) -> Memory:
         """Of all ranks of a node at the worst moment, its arena, and the data."""
-        here = [n for n, pool in enumerate(self.pools) if pool.node == node]
         ranks = sum(self.machine.node(rank) == node for rank in range(self.machine.ranks))
-        parts = {"programs": ranks * self.base, "arena": self.arena(node), "data": self.data}
-        for number in here:
-            if self.device_of[number] == "cpu":
-                training = self._training(number)
-                slots = self._slots(number)
-                parts["networks"] = parts.get("networks", 0) + training.get("network", 0) * len(
-                    self.pools[number].ranks
-                )
-                for name in ("gradients", "activations"):
-                    parts[name] = parts.get(name, 0) + training.get(name, 0) * slots
+        parts = {
+            "programs": ranks * self.program[0] + self.program[1],
+            "arena": self.arena(node),
+            "data": self.fed.data.x.nbytes * (1 if self.fed.data.file else ranks),
+        }
+        training = [
+            self._training(number)
+            for number, pool in enumerate(self.pools)
+            for _ in pool.ranks
+            if pool.node == node and self._on_cpu(number)
+        ]
+        if training:
+            parts["networks"] = sum(each["network"] for each in training)
+            for name in ("gradients", "activations"):
+                largest = sorted((each[name] for each in training), reverse=True)
+                parts[name] = sum(largest[: self._slots(node)])
         return Memory(parts)
 
     def arena(self, node: int) -> int:
@@ -183,11 +206,6 @@ class Forecast:
         ranks = len(self.pools[pool].ranks)
         parts = {"contexts": CONTEXT} | self._training(pool)
         return Memory({name: ranks * nbytes for name, nbytes in parts.items()})
-
-    @property
-    def data(self) -> int:
-        """Bytes of the dataset: once per node where it is mapped, in every rank where it is not."""
-        return self.fed.data.x.nbytes * (1 if self.fed.data.file else self.machine.ranks)
 
     def warnings(self) -> list[str]:
         """Returns what will not fit, in words."""
@@ -203,13 +221,12 @@ class Forecast:
                 )
         for number, device in enumerate(self.device_of):
             room, need = self.machine.device_memory, self.device_memory(number).total
-            if device != "cpu" and room is not None and need > room:
+            if not self._on_cpu(number) and room is not None and need > room:
                 said.append(
                     f"{device} of node {self.pools[number].node} needs {gib(need)}, it has {gib(room)}"
                 )
-        idle = sum(len(pool.ranks) for n, pool in enumerate(self.pools) if not self.clients_of(n))
-        if len(self.workers) > self.fed.config.federation.per_round or idle:
-            spare = max(idle, len(self.workers) - self.fed.config.federation.per_round)
+        spare = len(self.workers) - self.fed.config.federation.per_round
+        if spare > 0:
             said.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
         return said
 

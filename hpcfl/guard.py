@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
 from hpcfl.comm.launcher import SETTLE
 from hpcfl.comm.link import Link
@@ -47,12 +48,13 @@ def _agreed_end(link: Link, body: Callable[[], int]) -> int:
         return BAD_INPUT if isinstance(error, Refused) else FAILED
 
 
-def _end_all(link: Link, last_word: str, code: int) -> None:
+def _end_all(link: Link, last_word: str, code: int) -> NoReturn:
     """Ends every rank; the launcher drops what it has not passed on by then, so it is given time."""
     say(last_word, bool(last_word))
     if link.size > 1:
         time.sleep(SETTLE / 2)
     link.abort(code)
+    os._exit(code)  # alone, or if aborting let this rank go on
 
 
 def say(text: str, speaks: bool = True) -> None:

@@ -113,7 +113,7 @@ def _federate(
     known = (fed.architectures, fed.data.shape, *fed.dims)
     mine = None
     with link.agreed():  # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
-        mine = costs(*known, fed.config.train.batch_size) if link.is_server else None
+        mine = costs(*known, fed.config.train.batch_size, runtime.inference_batch) if link.is_server else None
     counted = link.facts(mine)[0]
     pretrained: dict[str, Any] = {}
     with link.agreed():

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcfl import cores
+from hpcfl.arena import SPARE, room_here
+from hpcfl.errors import BadInput
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the run would be: ranks are spread over nodes in blocks."""
+    """Ranks are spread over nodes in blocks."""
 
     ranks: int
     nodes: int
@@ -29,26 +34,60 @@ class Machine:
         return rank * self.nodes // self.ranks
 
 
-def here(ranks: int, nodes: int, devices: int, memory: float | None, device_memory: float | None) -> Machine:
-    """Returns a machine whose nodes are like this one, but for what is given, in GiB."""
+def here(
+    ranks: int,
+    nodes: int,
+    devices: int,
+    cores_: int | None,
+    memory: float | None,
+    device_memory: float | None,
+) -> Machine:
+    """Returns a machine whose nodes are like this one, but for what is given; memory in GiB."""
+    if nodes > ranks:
+        raise BadInput(f"--nodes {nodes}: more than -n {ranks} ranks")
+    for option, gib in (("--memory", memory), ("--device-memory", device_memory)):
+        if gib is not None and not 0 < gib < 1e9:
+            raise BadInput(f"{option} {gib}: must be a number of GiB")
     allowed, quota = cores.mine()
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    shared = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
     return Machine(
         ranks,
         nodes,
         devices,
-        max(1, int(min(len(allowed), quota))),
-        int(memory * 2**30) if memory else total,
+        cores_ or max(1, math.floor(min(len(allowed), quota))),
+        int(memory * 2**30) if memory else _memory(),
         int(device_memory * 2**30) if device_memory else None,
-        shared.f_blocks * shared.f_frsize if shared else 0,
+        room_here().shared - SPARE,
     )
 
 
-def private_bytes() -> int:
-    """Returns the memory that this process has for itself alone: what each rank needs anew."""
+def _memory() -> int:
+    """Returns the bytes that this node, or the control group of this process, has."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path("/sys/fs/cgroup", limit).read_text()))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+PROGRAM = """
+import hpcfl.job, hpcfl.worker, hpcfl.server, hpcfl.rounds, hpcfl.log.opening, mpi4py, torch, sys
+if {images}:
+    from hpcfl.vision import torchvision
+    torchvision()
+rows = [line.split() for line in open("/proc/self/smaps_rollup")]
+kinds = {{row[0]: 1024 * int(row[1]) for row in rows if len(row) == 3}}
+print(kinds["Anonymous:"], kinds["Rss:"] - kinds["Anonymous:"])
+"""
+
+
+def program(images: bool) -> tuple[int, int]:
+    """Returns what a rank needs before it has done anything: bytes of its own, and those all ranks share."""
+    code = PROGRAM.format(images=images)
     try:
-        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 250 * 2**20
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Private_"))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        own, shared = map(int, done.stdout.split())
+    except (subprocess.CalledProcessError, ValueError, OSError):  # a system without this file
+        own, shared = 150 * 2**20, 150 * 2**20
+    return own, shared

@@ -48,7 +48,8 @@ def place(link: Link, fed: Federation, costs: Costs, device: torch.device) -> Pl
     mine = (platform.node(), link.node, identity(device), cores.mine(), room_here())
     hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
     places = list(zip(nodes, devices, strict=True))
-    records = Records(fed)
+    with link.agreed():  # a user's network may be missing on one node
+        records = Records(fed)
     kind, why, pinned = "private", "", runtime.placement == "pinned"
     sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
 

@@ -19,9 +19,10 @@ from hpcfl.devices import set_up
 from hpcfl.errors import BadInput
 from hpcfl.federation import Federation, plan
 from hpcfl.forecast import Forecast, Memory, gib
-from hpcfl.machine import here, private_bytes
+from hpcfl.machine import here, program
 from hpcfl.models.costs import costs
-from hpcfl.models.network import build, on_meta
+from hpcfl.models.network import build
+from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import parts
 from hpcfl.screen import kilobytes
 from hpcfl.show import console
@@ -48,23 +49,24 @@ def print_plan(
     ranks: int,
     nodes: int,
     devices: int,
+    cores: int | None,
     memory: float | None,
     device_memory: float | None,
     calibrate: bool,
     as_json: bool,
 ) -> None:
     """Prints what a run needs and how it is spread."""
-    if nodes > ranks:
-        raise BadInput(f"--nodes {nodes}: more than -n {ranks} ranks")
+    machine = here(ranks, nodes, devices, cores, memory, device_memory)
     fed = plan(load(config, settings))
     runtime = fed.config.runtime
     set_up("cpu", runtime.threads, 0)
-    counted = costs(fed.architectures, fed.data.shape, *fed.dims, fed.config.train.batch_size)
-    machine = here(ranks, nodes, devices, memory, device_memory)
-    for name in fed.architectures:  # what is loaded to build a network is part of every rank
-        on_meta(name, fed.data.shape, *fed.dims)
-    forecast = Forecast(fed, counted, machine, private_bytes())
+    known = (fed.architectures, fed.data.shape, *fed.dims)
+    counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
+    read_pretrained(fed.config.models.pretrained, *known)
+    forecast = Forecast(fed, counted, machine, program(fed.data.is_images))
     if calibrate:
+        if devices and not torch.cuda.is_available():
+            raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
         forecast.seconds = calibrated(fed)
     if as_json:
         print(json.dumps(_numbers(forecast), indent=1))
@@ -101,6 +103,10 @@ def _numbers(forecast: Forecast) -> dict[str, Any]:
     return {
         "nodes": [forecast.node_memory(n).parts for n in range(forecast.machine.nodes)],
         "node_bytes": [forecast.node_memory(n).total for n in range(forecast.machine.nodes)],
+        "device_bytes": [
+            forecast.device_memory(n).total if device != "cpu" else 0
+            for n, device in enumerate(forecast.device_of)
+        ],
         "rank_bytes": [forecast.rank_memory(n).total for n in range(len(forecast.pools))],
         "pools": [
             {"node": pool.node, "device": device, "ranks": pool.ranks, "clients": forecast.clients_of(n)}
@@ -113,6 +119,8 @@ def _numbers(forecast: Forecast) -> dict[str, Any]:
         "imbalance": forecast.imbalance,
         "round_seconds": forecast.round_seconds,
         "architectures": {name: vars(cost) for name, cost in forecast.costs.items()},
+        "machine": vars(forecast.machine),
+        "published_forward_gflops": PUBLISHED,
         "warnings": forecast.warnings(),
     }
 
@@ -193,7 +201,7 @@ def _round(forecast: Forecast) -> list[str]:
         f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly"
     ]
     if (seconds := forecast.round_seconds) is not None:
-        said.append(f"training in a round takes about {seconds:.1f} s on cores like these")
+        said.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.fed.clients)
     cited = [PUBLISHED.get(parts(client.architecture)[0]) for client in forecast.fed.clients]
     said.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
@@ -201,7 +209,7 @@ def _round(forecast: Forecast) -> list[str]:
         total = sum(number for number in cited if number)
         said[-1] += f"; as FedTGP's Table 8 cites them {total:.2f} B"
         if round(total, 2) == 24.69:
-            said[-1] += ", of which its Table 12 has 98.77 B, four times that"
+            said[-1] += "; its Table 12 has 98.77 B, four times that"
         said[-1] += " (docs/models.md)"
     return said
 

@@ -41,7 +41,7 @@ LAYERS = {
     "worker": BASE | PARTS | {"arena", "client", "federation", "records", "samples", "state", "views"},
     "log": BASE | PARTS | {"configfile", "federation", "files"},
     "heatmap": {"federation", "files"},
-    "machine": {"cores"},
+    "machine": {"arena", "cores", "errors"},
     "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule"},
     "server": BASE | PARTS | {"federation", "log", "schedule", "stopwatch"},
     "rounds": BASE | PARTS | {"federation", "schedule", "server", "stopwatch", "worker"},

@@ -27,11 +27,11 @@ def forecast(
     *settings: str, ranks: int = 5, nodes: int = 1, devices: int = 0, memory: float = 64, **more: int
 ):
     fed = plan(load(None, ["data.samples_per_class=200", *settings]))
-    counted = costs(fed.architectures, fed.data.shape, *fed.dims, fed.config.train.batch_size)
+    counted = costs(fed.architectures, fed.data.shape, *fed.dims, fed.config.train.batch_size, 256)
     machine = Machine(
         ranks, nodes, devices, 4, int(memory * GIB), more.get("gpu"), more.get("shared", 8 * GIB)
     )
-    return Forecast(fed, counted, machine, base=100)
+    return Forecast(fed, counted, machine, program=(100, 7))
 
 
 def test_bytes_are_those_of_a_run(hpcfl):
@@ -56,6 +56,13 @@ def test_flops_by_hand():
     assert evaluate == forward * len(client.test)
 
 
+def test_evaluation_counts_those_who_changed_when_it_is_due():
+    often = forecast("federation.rounds=20", "log.evaluate_every=1")
+    seldom = forecast("federation.rounds=20", "log.evaluate_every=10")
+    assert often.flops[0] == seldom.flops[0]
+    assert often.flops[1] == pytest.approx(10 * seldom.flops[1])
+
+
 def test_clients_are_dealt_to_devices_as_in_a_run():
     said = forecast(ranks=9, nodes=2, devices=2, gpu=GIB)
     assert set(said.device_of) == {"cuda:0", "cuda:1"}
@@ -69,6 +76,16 @@ def test_makespan_and_imbalance():
     assert _makespan([5], 3) == 5
     even = forecast("partition.name=iid", "models.list=['mlp_64']", ranks=5)
     assert even.imbalance == pytest.approx(1, abs=0.01)
+    pinned = forecast("partition.name=iid", "models.list=['mlp_64']", "runtime.placement=pinned", ranks=17)
+    assert pinned.imbalance == pytest.approx(
+        1, abs=0.01
+    )  # 20 clients on 16 ranks, but four cores set the pace
+    assert (
+        forecast("runtime.arena=private", ranks=5).pools
+        == forecast("runtime.placement=pinned", ranks=5).pools
+    )
+    gpus = forecast("partition.name=iid", "models.list=['mlp_64']", ranks=9, nodes=2, devices=2)
+    assert gpus.imbalance == pytest.approx(1, abs=0.01)
     lonely = forecast("partition.name=iid", "models.list=['mlp_64']", "federation.participation=1", ranks=5)
     assert lonely.imbalance == pytest.approx(4)  # one client, four cores
 
@@ -77,7 +94,7 @@ def test_memory_adds_up():
     said = forecast("models.list=['mlp_256']", "train.momentum=0.5", ranks=5)
     cost = said.costs["mlp_256"]
     parts = said.node_memory(0).parts
-    assert parts["programs"] == 500
+    assert parts["programs"] == 5 * 100 + 7
     assert parts["gradients"] == 4 * 2 * 4 * cost.parameters  # four at a time, with momentum
     assert parts["networks"] == 4 * said.records.state(0).nbytes
     assert parts["arena"] == sum(said.records.layout(i).nbytes for i in range(20))
@@ -125,6 +142,9 @@ def test_the_command(hpcfl):
         (["-n", "3", "--nodes", "4"], "--nodes 4: more than -n 3 ranks"),
         (["-n", "3", "--set", "models.group=resnet18"], "resnet18 takes images"),
         (["-n", "3", "none.toml"], "cannot read configuration none.toml"),
+        (["-n", "3", "--memory", "nan"], "--memory nan: must be a number of GiB"),
+        (["-n", "3", "--devices", "1", "--calibrate"], "--calibrate: there is no GPU here to try"),
+        (["-n", "3", "--set", "models.pretrained.mlp_64=none.pt"], "cannot read none.pt: No such file"),
         (["-n", "3", "--set", "runtime.device=cuda"], "this node has no CUDA device"),
     ],
 )

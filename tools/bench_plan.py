@@ -38,7 +38,7 @@ def run(ranks: int, rounds: int, options: list[str]) -> tuple[int, list[float]]:
             nonlocal peak
             while process.poll() is None:
                 peak = max(peak, sum(pss(pid) for pid in ranks_under(process.pid).values()))
-                time.sleep(0.2)
+                time.sleep(0.5)
 
         thread = threading.Thread(target=watch)
         thread.start()

@@ -35,7 +35,9 @@ def settle(path: Path, fed: Federation, fresh: bool, note: Callable[[str], None]
         raise BadInput(f"{path} is a run of another configuration ({change}); choose another --out")
     for what, checksum in fed.checksums.items():
         if old.attributes.get(f"checksum_{what}") != checksum:
-            raise BadInput(f"{path} is a run on another {what} of the same name; choose another --out")
+            raise BadInput(
+                f"{path} is a run with other content of the same name ({what}); choose another --out"
+            )
     if old.status == "finished":
         note(f"{path} is finished: {old.rounds_done} rounds; --fresh keeps it aside and runs again")
         return True

@@ -27,14 +27,16 @@ def _cnn(
 
     layers: list[nn.Module] = []
     before, (height, width) = shape[0], shape[1:]
-    for kernel, channels in convolutions:
+    for number, (kernel, channels) in enumerate(convolutions, 1):
         layers.append(nn.Conv2d(before, channels, kernel))
-        if dropout and channels == convolutions[-1][1]:
+        if dropout and number == len(convolutions):
             layers.append(nn.Dropout2d(dropout))
         layers += [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         before, height, width = channels, (height - kernel + 1) // 2, (width - kernel + 1) // 2
+        if min(height, width) < 1:
+            raise ValueError("these are too small for its convolutions")
     layers.append(nn.Flatten())
-    before *= max(0, height) * max(0, width)
+    before *= height * width
     for wide in (*hidden, features):
         layers += [nn.Linear(before, wide), nn.ReLU(inplace=True)]
         before = wide

@@ -7,7 +7,10 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +32,8 @@ class Cost:
     """Of a forward pass over one sample; a multiplication and an addition are two."""
     activations: int
     """Bytes that a training step keeps for its backward pass, at the batch size."""
+    inference: int
+    """Bytes of the largest layer's input and output at the inference batch."""
 
     @property
     def state(self) -> int:
@@ -36,7 +41,7 @@ class Cost:
         return 4 * self.parameters + self.buffers
 
 
-def cost(network: Network, shape: tuple[int, ...], batch: int) -> Cost:
+def cost(network: Network, shape: tuple[int, ...], batch: int, inference: int) -> Cost:
     """Returns the cost of a network on the `meta` device."""
     from torch.utils.flop_counter import FlopCounterMode  # loads torch's compiler: a second
 
@@ -48,6 +53,7 @@ def cost(network: Network, shape: tuple[int, ...], batch: int) -> Cost:
         sum(b.numel() * b.element_size() for b in network.buffers()),
         counter.get_total_flops(),
         _activations(network, shape, max(2, batch)),
+        _largest_layer(network, shape) * inference,
     )
 
 
@@ -68,32 +74,54 @@ def _activations(network: nn.Module, shape: tuple[int, ...], batch: int) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
+def _largest_layer(network: nn.Module, shape: tuple[int, ...]) -> int:
+    """Returns the most bytes that a layer's input and output take, per sample."""
+    most = 0
+
+    def see(module: nn.Module, given: tuple[Any, ...], out: Any) -> None:
+        nonlocal most
+        tensors = [t for t in (*given, out) if isinstance(t, Tensor)]
+        most = max(most, sum(t.numel() * t.element_size() for t in tensors))
+
+    layers = [module for module in network.modules() if not list(module.children())]
+    hooks = [module.register_forward_hook(see) for module in layers]
+    network.eval()
+    with torch.no_grad():
+        network(torch.empty(1, *shape, device="meta"))
+    for hook in hooks:
+        hook.remove()
+    return most
+
+
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
 def costs(
-    names: Iterable[str], shape: tuple[int, ...], classes: int, features: int, batch: int
+    names: Iterable[str], shape: tuple[int, ...], classes: int, features: int, batch: int, inference: int
 ) -> dict[str, Cost]:
     """Returns the cost of each architecture, from disk where it was counted before."""
-    return {name: _known(name, shape, classes, features, batch) for name in names}
+    return {name: _known(name, (shape, classes, features), (batch, inference)) for name in names}
 
 
-def _known(name: str, shape: tuple[int, ...], classes: int, features: int, batch: int) -> Cost:
+def _known(name: str, known: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Cost:
     own = parts(name)[0] not in ARCHITECTURES  # a user's file may change at any time
-    key = hashlib.blake2b(repr((name, shape, classes, features, batch, _versions())).encode(), digest_size=12)
+    shape, _, features = known
+    key = hashlib.blake2b(repr((name, known, batches, _versions())).encode(), digest_size=12)
     path = _cache() / f"{key.hexdigest()}.json"
     if not own:
         try:
             return Cost(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
             pass  # not counted yet
-    network = on_meta(name, shape, classes, features)
+    network = on_meta(name, *known)
     try:
-        _check_width(network, name, shape, features)
-        counted = cost(network, shape, batch)
-    except (RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        _check(network, name, shape, features)
+        counted = cost(network, shape, *batches)
+    except BadInput:
+        raise
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadInput(f"models: {name} cannot take samples of shape {shape} ({reason})") from None
     if not own:
         try:
@@ -106,8 +134,15 @@ def _known(name: str, shape: tuple[int, ...], classes: int, features: int, batch
     return counted
 
 
-def _check_width(network: Network, name: str, shape: tuple[int, ...], features: int) -> None:
-    got = tuple(network.extractor(torch.empty(2, *shape, device="meta")).shape)
+def _check(network: Network, name: str, shape: tuple[int, ...], features: int) -> None:
+    """Raises BadInput if a network is not one that clients can train."""
+    for key, parameter in network.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise BadInput(f"models: {name}: {key} has no shape yet; give its layer all sizes")
+        if parameter.dtype != torch.float32:
+            raise BadInput(f"models: {name}: {key} is {parameter.dtype}, not float32")
+    features_BD = network.extractor(torch.empty(2, *shape, device="meta"))
+    got = tuple(features_BD.shape) if isinstance(features_BD, Tensor) else (2, type(features_BD).__name__)
     if got != (2, features):
         raise BadInput(f"models: {name} gives features of shape {got[1:]}, not {features}")
 
@@ -116,10 +151,9 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcfl" / "costs"
 
 
+@cache
 def _versions() -> list[str]:
     """What a count depends on: torch, torchvision, and the files that build networks."""
-    from importlib.metadata import version
-
     files = sorted(Path(__file__).parent.glob("*.py"))
     source = hashlib.blake2b(b"".join(path.read_bytes() for path in files), digest_size=8).hexdigest()
     return [version("torch"), version("torchvision"), source]

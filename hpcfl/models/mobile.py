@@ -5,44 +5,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcfl.models.registry import register
+from hpcfl.models.torchvisions import published
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def _net(shape: tuple[int, ...], features: int, name: str, smallest: int = 1, **more: bool) -> nn.Module:
-    from hpcfl.models.width import Extractor, without_classifier
-    from hpcfl.vision import torchvision
-
-    net = getattr(torchvision().models, name)(**more)
-    return Extractor(without_classifier(net, shape[0]), features, smallest)
-
-
 @register("FedTGP, FedORGP", images=True)
 def googlenet(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's GoogLeNet without auxiliary outputs."""
-    return _net(shape, features, "googlenet", aux_logits=False, init_weights=False)
+    return published(shape, features, "googlenet", aux_logits=False, init_weights=False)
 
 
 @register("FedTGP, FedORGP, ProtoNorm, sparse prototypes", images=True)
 def mobilenet_v2(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's MobileNetV2."""
-    return _net(shape, features, "mobilenet_v2")
+    return published(shape, features, "mobilenet_v2")
 
 
 @register("FedORGP", images=True)
 def densenet121(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's DenseNet-121; images under 32×32 are padded."""
-    return _net(shape, features, "densenet121", smallest=32)
+    return published(shape, features, "densenet121", smallest=32)
 
 
 @register("FedORGP, ProtoNorm, sparse prototypes", images=True)
 def efficientnet_b0(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's EfficientNet-B0."""
-    return _net(shape, features, "efficientnet_b0")
+    return published(shape, features, "efficientnet_b0")
 
 
 @register("ProtoNorm, sparse prototypes", images=True)
 def shufflenet_v2(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ShuffleNetV2 ×1.0."""
-    return _net(shape, features, "shufflenet_v2_x1_0")
+    return published(shape, features, "shufflenet_v2_x1_0")

@@ -32,11 +32,14 @@ class Network(nn.Module):
     @contextmanager
     def for_one_sample(self) -> Iterator[None]:
         """Within, batch-norm uses what it learned so far: one sample has no deviation to learn from."""
-        for module in self.batch_norms:
+        learning = [module for module in self.batch_norms if module.training]
+        for module in learning:
             module.eval()
-        yield
-        for module in self.batch_norms:
-            module.train()
+        try:
+            yield
+        finally:
+            for module in learning:
+                module.train()
 
 
 def build(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
@@ -49,7 +52,7 @@ def build(architecture: str, shape: tuple[int, ...], classes: int, features: int
         extractor = found.build(shape, features)
     except BadInput:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"models: {name} cannot be built for samples of shape {shape} ({error})") from None
     if not isinstance(extractor, nn.Module):
         raise BadInput(f"models: {name} gave {type(extractor).__name__}, not a torch module")

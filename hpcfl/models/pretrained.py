@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ NAMES = {"shufflenet_v2": "shufflenet_v2_x1_0"}
 """What torchvision calls a network, where hpcfl calls it otherwise."""
 CLASSIFIER = ("fc.", "classifier.", "aux1.", "aux2.", "head.")
 """Parts of a file that are not taken over: a client's head always starts anew."""
+OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 
 
 def read_pretrained(
@@ -65,31 +67,56 @@ def _path(where: str, name: str, what: str) -> Path:
 
 
 def _read(where: str, path: Path) -> Weights:
+    """Returns the named tensors of a file: a state, or a checkpoint that holds one."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with open(path, "rb"):
+            pass
+        loaded = _loaded(path)
     except OSError as error:
-        raise BadInput(f"{where}: cannot read {path}: {error.strerror}") from None
-    except (RuntimeError, ValueError, EOFError, KeyError, AttributeError, pickle.UnpicklingError):
+        raise BadInput(f"{where}: cannot read {path}: {error.strerror or error}") from None
+    except (
+        Exception
+    ):  # torch raises RuntimeError, UnpicklingError, EOFError and more on what it does not know
         raise BadInput(f"{where}: {path} is no file of plain tensors that torch.save wrote") from None
-    if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
-        loaded = loaded["state_dict"]
-    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
+    for key in ("state_dict", "model"):
+        if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
+            loaded = loaded[key]
+    if not isinstance(loaded, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, Tensor) for key, value in loaded.items()
+    ):
         raise BadInput(f"{where}: {path} holds no named tensors")
     return dict(loaded)
 
 
+def _loaded(path: Path) -> Any:
+    """Reads without running code; files of the older format cannot be mapped."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError:
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def _fitting(loaded: Weights, want: Weights, where: str) -> Weights:
-    """Returns what the extractor needs; names may be torchvision's or those of a whole hpcfl network."""
+    """Returns what the extractor needs; names may be torchvision's or those of a whole hpcfl network.
+
+    Old files lack batch-norm's counters, which then start at 0, and name DenseNet's layers with a dot more.
+    """
     named = {key.removeprefix("extractor.").removeprefix("net."): value for key, value in loaded.items()}
+    named = {OLD_DENSENET.sub(r"\1\2", key): value for key, value in named.items()}
     need = {key.removeprefix("net."): key for key in want}
+    for key in need:
+        if key.endswith("num_batches_tracked"):
+            named.setdefault(key, torch.tensor(0))
     if missing := [key for key in need if key not in named]:
         raise BadInput(f"{where}: {missing[0]} is missing there{_more(missing)}")
     if extra := [key for key in named if key not in need and not key.startswith(CLASSIFIER)]:
         raise BadInput(f"{where}: {extra[0]} there belongs to another network{_more(extra)}")
     for key, full in need.items():
-        if named[key].shape != want[full].shape:
-            got, wanted = (tuple(each.shape) for each in (named[key], want[full]))
-            raise BadInput(f"{where}: {key} has shape {got} there, {wanted} here")
+        got, wanted = named[key], want[full]
+        if got.shape != wanted.shape:
+            raise BadInput(f"{where}: {key} has shape {tuple(got.shape)} there, {tuple(wanted.shape)} here")
+        if got.is_sparse or got.is_meta or got.is_complex() or not got.isfinite().all():
+            raise BadInput(f"{where}: {key} is not a plain array of finite real numbers there")
     return {full: named[key] for key, full in need.items()}
 
 

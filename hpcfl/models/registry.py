@@ -73,10 +73,10 @@ def find(name: str) -> Architecture:
         return ARCHITECTURES[name]
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
     try:
         build = getattr(importlib.import_module(module), function)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"models: {name} cannot be imported ({type(error).__name__}: {error})") from None
     if not callable(build):
         raise BadInput(f"models: {name} is not a function (shape, features) → network")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcfl.models.registry import register
+from hpcfl.models.torchvisions import published
 
 if TYPE_CHECKING:
     from torch import nn
 
 SHALLOW = "FedTGP (HtFE9), ProtoNorm, sparse prototypes"
-DEEP = "FedTGP, FedORGP"
+PAPERS = "FedTGP, FedORGP"
 
 
 def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
@@ -42,13 +43,6 @@ def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
     return Extractor(net, features)
 
 
-def _deep(shape: tuple[int, ...], features: int, name: str) -> nn.Module:
-    from hpcfl.models.width import Extractor, without_classifier
-    from hpcfl.vision import torchvision
-
-    return Extractor(without_classifier(getattr(torchvision().models, name)(), shape[0]), features)
-
-
 @register(SHALLOW, images=True)
 def resnet4(shape: tuple[int, ...], features: int) -> nn.Module:
     """One stage of one basic block."""
@@ -73,31 +67,31 @@ def resnet10(shape: tuple[int, ...], features: int) -> nn.Module:
     return _shallow(shape, features, 4)
 
 
-@register(DEEP, images=True)
+@register(PAPERS, images=True)
 def resnet18(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-18."""
-    return _deep(shape, features, "resnet18")
+    return published(shape, features, "resnet18")
 
 
-@register(DEEP, images=True)
+@register(PAPERS, images=True)
 def resnet34(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-34."""
-    return _deep(shape, features, "resnet34")
+    return published(shape, features, "resnet34")
 
 
-@register(DEEP, images=True)
+@register(PAPERS, images=True)
 def resnet50(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-50."""
-    return _deep(shape, features, "resnet50")
+    return published(shape, features, "resnet50")
 
 
-@register(DEEP, images=True)
+@register(PAPERS, images=True)
 def resnet101(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-101."""
-    return _deep(shape, features, "resnet101")
+    return published(shape, features, "resnet101")
 
 
-@register(DEEP, images=True)
+@register(PAPERS, images=True)
 def resnet152(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-152."""
-    return _deep(shape, features, "resnet152")
+    return published(shape, features, "resnet152")

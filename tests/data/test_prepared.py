@@ -108,7 +108,7 @@ def test_a_run_belongs_to_its_data(hpcfl, own):
     np.savez("own.npz", x=layouts.images(60, 8, seed=1), y=np.arange(60) % 3)
     hpcfl("data", "prepare", "own", "--source", "own.npz", "--fresh")
     done = hpcfl(*train)
-    assert (done.exit_code, "a run on another data of the same name" in done.output) == (2, True)
+    assert (done.exit_code, "a run with other content of the same name (data)" in done.output) == (2, True)
 
 
 def test_what_is_missing_says_how_to_make_it(hpcfl, own):

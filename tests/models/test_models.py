@@ -100,7 +100,7 @@ def test_sizes_are_those_of_the_papers():
     for name, millions in PARAMETERS.items():
         extractor = on_meta(name, (3, 32, 32), 100, 512).extractor
         assert sum(p.numel() for p in extractor.parameters()) / 1e6 == pytest.approx(millions, abs=6e-4)
-    gray = costs(GROUPS["htcnn8"].members, (1, 28, 28), 10, 512, 10)
+    gray = costs(GROUPS["htcnn8"].members, (1, 28, 28), 10, 512, 10, 256)
     sizes = [counted.parameters / 1e6 for counted in gray.values()]
     assert (round(min(sizes), 2), round(max(sizes), 2)) == (0.58, 5.51)
     femnist = on_meta("cnn_femnist", (1, 128, 128), 62, 50)
@@ -176,25 +176,26 @@ def test_cost_by_hand():
     Autograd keeps the input (5·2), the first layer's output after ReLU (5·64), the features (5·24), and of
     the cross-entropy the log-probabilities (5·6), the labels (5, 8 bytes) and a weight.
     """
-    counted = cost(on_meta("mlp_64", (2,), CLASSES, 24), (2,), 5)
+    counted = cost(on_meta("mlp_64", (2,), CLASSES, 24), (2,), 5, 7)
     assert counted.parameters == 2 * 64 + 64 + 64 * 24 + 24 + 24 * 6 + 6
     assert counted.flops == 2 * (2 * 64 + 64 * 24 + 24 * 6)
     assert counted.buffers == 0
+    assert counted.inference == 7 * 4 * (64 + 64)  # the ReLU's input and output
     assert counted.activations == 4 * (5 * 2 + 5 * 64 + 5 * 24 + 5 * 6) + 8 * 5 + 4
 
 
 def test_counts_are_kept_on_disk(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = costs(["cnn"], (1, 28, 28), 10, 32, 8)
+    first = costs(["cnn"], (1, 28, 28), 10, 32, 8, 64)
     (kept,) = (tmp_path / "hpcfl" / "costs").iterdir()
     monkeypatch.setattr("hpcfl.models.costs.cost", None)  # counting again would fail
-    assert costs(["cnn"], (1, 28, 28), 10, 32, 8) == first
+    assert costs(["cnn"], (1, 28, 28), 10, 32, 8, 64) == first
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept.write_text("{")
-    assert costs(["cnn"], (1, 28, 28), 10, 32, 8) == first
+    assert costs(["cnn"], (1, 28, 28), 10, 32, 8, 64) == first
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    assert costs(["cnn"], (1, 28, 28), 10, 32, 8) == first
+    assert costs(["cnn"], (1, 28, 28), 10, 32, 8, 64) == first
 
 
 OWN = """
@@ -205,6 +206,18 @@ def wrong(shape, features):
     return nn.Flatten()
 def broken(shape, features):
     raise KeyError("oops")
+def leaves(shape, features):
+    import sys
+    sys.exit(3)
+def lazy(shape, features):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(features))
+def double(shape, features):
+    return tiny(shape, features).double()
+class Two(nn.Module):
+    def forward(self, x):
+        return x, x
+def two(shape, features):
+    return Two()
 number = 3
 """
 
@@ -215,6 +228,10 @@ number = 3
         ("ownnets:tiny", ""),
         ("ownnets:wrong", "ownnets:wrong gives features of shape"),
         ("ownnets:broken", "ownnets:broken cannot be built for samples of shape"),
+        ("ownnets:leaves", "ownnets:leaves cannot be built for samples of shape"),
+        ("ownnets:lazy", "extractor.1.weight has no shape yet"),
+        ("ownnets:double", "extractor.1.weight is torch.float64, not float32"),
+        ("ownnets:two", "ownnets:two gives features of shape \\('tuple',\\)"),
         ("ownnets:number", "ownnets:number is not a function"),
         ("ownnets:none", "ownnets:none cannot be imported"),
         ("nowhere.nets:none", "nowhere.nets:none cannot be imported"),
@@ -224,10 +241,10 @@ def test_a_users_own_network(monkeypatch, tmp_path, name, says):
     monkeypatch.chdir(tmp_path)
     Path("ownnets.py").write_text(OWN)
     if not says:
-        assert costs([name], (1, 8, 8), 3, 16, 4)[name].parameters == 64 * 16 + 16 + 16 * 3 + 3
+        assert costs([name], (1, 8, 8), 3, 16, 4, 8)[name].parameters == 64 * 16 + 16 + 16 * 3 + 3
         return
     with pytest.raises(BadInput, match=says):
-        costs([name], (1, 8, 8), 3, 16, 4)
+        costs([name], (1, 8, 8), 3, 16, 4, 8)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +253,7 @@ def test_a_users_own_network(monkeypatch, tmp_path, name, says):
 )
 def test_samples_that_do_not_fit(name, shape, says):
     with pytest.raises(BadInput, match=says):
-        costs([name], shape, 3, 16, 4)
+        costs([name], shape, 3, 16, 4, 8)
 
 
 def test_buffers_keep_their_types_and_blocks_are_aligned_and_apart():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,26 @@ def test_torchvisions_name_is_looked_up_in_the_cache(monkeypatch, tmp_path):
     )
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_files_of_the_older_format_without_counters(old):
+    """Before torch 1.6 files were no zip archives, before 0.4.1 batch-norm had no counter."""
+    state = {k: v for k, v in torchvision().models.resnet18().state_dict().items() if "num_batches" not in k}
+    torch.save(state, "r18.pth", _use_new_zipfile_serialization=not old)
+    got = read_pretrained({"resnet18": "r18.pth"}, ["resnet18"], *KNOWN)["resnet18"]
+    assert got["net.bn1.num_batches_tracked"] == 0
+    assert torch.equal(got["net.conv1.weight"], state["conv1.weight"])
+
+
+def test_densenets_old_names():
+    state = torchvision().models.densenet121().state_dict()
+    old = {re.sub(r"(denselayer\d+\.(?:norm|conv))([12])\.", r"\1.\2.", key): v for key, v in state.items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in old
+    torch.save(old, "d121.pth")
+    got = read_pretrained({"densenet121": "d121.pth"}, ["densenet121"], *KNOWN)["densenet121"]
+    key = "features.denseblock1.denselayer1.conv2.weight"
+    assert torch.equal(got[f"net.{key}"], state[key])
+
+
 class Evil:
     def __reduce__(self):
         return (Path("touched").write_text, ("code ran",))
@@ -80,12 +101,24 @@ def test_no_code_in_a_file_is_run():
     assert not Path("touched").exists()
 
 
+def _changed(change):
+    state = build("cnn", *KNOWN).state_dict()
+    return state | {"extractor.0.weight": change(state["extractor.0.weight"])}
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (lambda: b"hello", "is no file of plain tensors that torch.save wrote"),
         (lambda: [1, 2], "holds no named tensors"),
         (lambda: {"a": 1}, "holds no named tensors"),
+        (lambda: {1: torch.zeros(1)}, "holds no named tensors"),
+        (
+            lambda: _changed(lambda w: w * float("nan")),
+            "0.weight is not a plain array of finite real numbers",
+        ),
+        (lambda: _changed(lambda w: w.to_sparse()), "0.weight is not a plain array of finite real numbers"),
+        (lambda: _changed(lambda w: w.to(torch.complex64)), "0.weight is not a plain array of finite real"),
         (dict, "0.weight is missing there"),
         (
             lambda: build("cnn2", (3, 64, 64), 5, 512).state_dict(),
@@ -127,3 +160,7 @@ def test_a_run_starts_from_the_file(hpcfl):
         z_ND = network.extractor(torch.from_numpy(fed.data.x[used])).numpy()
     want_KD = [z_ND[fed.data.y[used] == k].mean(0) for k in range(6)]
     np.testing.assert_allclose(read("a.h5")["/prototypes/global"][0], want_KD, rtol=1e-4, atol=1e-5)
+    torch.save(build("mlp_64", (2,), 6, 32).state_dict(), "start.pt")
+    done = hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5")
+    assert done.exit_code == 2
+    assert "other content of the same name (pretrained_mlp_64)" in done.output
