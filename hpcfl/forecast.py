@@ -194,7 +194,15 @@ class Forecast:
             for name in ("gradients", "activations"):
                 largest = sorted((each[name] for each in training), reverse=True)
                 parts[name] = sum(largest[: self._slots(node)])
+            # malloc keeps what it was given back: about what an average client needed
+            parts["kept by waiting ranks"] = (len(training) - self._slots(node)) * self._average(node)
         return Memory(parts)
+
+    def _average(self, node: int) -> int:
+        """Returns the gradients and activations of an average client of a node."""
+        mine = [c.id for c in self.fed.clients if self.pools[self.pool_of[c.id]].node == node]
+        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in mine]
+        return sum(each) // max(1, len(each))
 
     def arena(self, node: int) -> int:
         """Bytes of the records of a node's clients."""

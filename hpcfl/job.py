@@ -20,7 +20,7 @@ from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
 from hpcfl.guard import BAD_INPUT, DONE, Signals, Watchdog, guarded
 from hpcfl.log.place import default_path, settle
-from hpcfl.screen import Screen, screen
+from hpcfl.screen import Screen, many, screen
 
 if TYPE_CHECKING:
     from hpcfl.placement import Placed
@@ -156,14 +156,10 @@ def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> st
     return (
         f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
-        f"{_many(link.size, 'rank')} on {_many(placed.nodes, 'node')}, {_many(placed.cores, 'core')}"
+        f"{many(link.size, 'rank')} on {many(placed.nodes, 'node')}, {many(placed.cores, 'core')}"
         f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
         f"{f' ({placed.why})' if placed.why else ''}"
     )
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
 def _reason(server: Server) -> str:

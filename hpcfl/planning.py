@@ -24,7 +24,7 @@ from hpcfl.models.costs import costs
 from hpcfl.models.network import build
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import parts
-from hpcfl.screen import kilobytes
+from hpcfl.screen import kilobytes, many
 from hpcfl.show import console
 
 STEPS = 3
@@ -131,8 +131,8 @@ def _print(forecast: Forecast) -> None:
     screen.print(
         f"{config.method.name} on {config.data.name}: {len(fed.clients)} clients, "
         f"{config.federation.per_round} per round, d = {fed.dims[1]}, batch {config.train.batch_size}; "
-        f"{machine.ranks} ranks on {machine.nodes} nodes of {machine.cores} cores, {gib(machine.memory)}"
-        + (f" and {machine.devices} GPUs" if machine.devices else ""),
+        f"{many(machine.ranks, 'rank')} on {many(machine.nodes, 'node')} of {many(machine.cores, 'core')}, "
+        f"{gib(machine.memory)}" + (f" and {many(machine.devices, 'GPU')}" if machine.devices else ""),
         soft_wrap=True,
     )
     for table in (_architectures(forecast), _places(forecast), _memory(forecast)):

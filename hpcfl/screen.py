@@ -28,6 +28,10 @@ def kilobytes(number: float) -> str:
     return f"{number:.1f} GB"
 
 
+def many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"
+
+
 def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}%"
 

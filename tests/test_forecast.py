@@ -100,6 +100,10 @@ def test_memory_adds_up():
     assert parts["arena"] == sum(said.records.layout(i).nbytes for i in range(20))
     assert parts["data"] == 5 * said.fed.data.x.nbytes
     assert said.records.state(0).nbytes >= cost.state
+    assert parts["kept by waiting ranks"] == 0
+    crowded = forecast("models.list=['mlp_256']", ranks=21).node_memory(0).parts
+    assert crowded["gradients"] == 4 * 4 * cost.parameters
+    assert crowded["kept by waiting ranks"] == 16 * (4 * cost.parameters + cost.activations)
 
 
 def test_warnings():
