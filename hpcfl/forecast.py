@@ -12,7 +12,7 @@ import numpy as np
 from hpcfl import seeds
 from hpcfl.devices import device_for
 from hpcfl.federation import Federation
-from hpcfl.machine import Machine
+from hpcfl.machine import Machine, gib
 from hpcfl.models.costs import Cost
 from hpcfl.records import Records
 from hpcfl.schedule import Pool, deal, pools
@@ -245,7 +245,3 @@ def _makespan(costs: Sequence[float], slots: int) -> float:
     for cost in sorted(costs, reverse=True):
         heapq.heappush(busy, heapq.heappop(busy) + cost)
     return max(busy)
-
-
-def gib(nbytes: float) -> str:
-    return f"{nbytes / 2**30:.2f} GiB"

@@ -91,3 +91,7 @@ def program(images: bool) -> tuple[int, int]:
     except (subprocess.CalledProcessError, ValueError, OSError):  # a system without this file
         own, shared = 150 * 2**20, 150 * 2**20
     return own, shared
+
+
+def gib(nbytes: float) -> str:
+    return f"{nbytes / 2**30:.2f} GiB"

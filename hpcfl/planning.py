@@ -18,8 +18,8 @@ from hpcfl.configfile import load
 from hpcfl.devices import set_up
 from hpcfl.errors import BadInput
 from hpcfl.federation import Federation, plan
-from hpcfl.forecast import Forecast, Memory, gib
-from hpcfl.machine import here, program
+from hpcfl.forecast import Forecast, Memory
+from hpcfl.machine import gib, here, program
 from hpcfl.models.costs import costs
 from hpcfl.models.network import build
 from hpcfl.models.pretrained import read_pretrained
