@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hpcfl.data.dataset import Dataset
+from hpcfl.data.prepared import open_prepared, verify
 from hpcfl.data.sources import photos
 from hpcfl.data.sources.where import File
 from hpcfl.vision import torchvision
@@ -165,3 +167,10 @@ def femnist(top: Path) -> None:
         }
         text = json.dumps({"users": list(data), "num_samples": [number] * 2, "user_data": data})
         (top / part / "all_data_0.json").write_text(text)
+
+
+def opened(name: str) -> Dataset:
+    """Returns a dataset that was prepared in `root`, verified."""
+    data = open_prepared(Path("root") / f"{name}.h5")
+    verify(data)
+    return data
