@@ -86,4 +86,9 @@ def plan(config: Config) -> Federation:
     splits = partition(data.y, config.federation.clients, config.partition, data.train, data.writer)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
-    return Federation(config, method, data, clients, counts_MK)
+    fed = Federation(config, method, data, clients, counts_MK)
+    try:
+        fed.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
+    except OSError as error:
+        raise BadInput(f"models.pretrained: cannot read {error.filename}: {error.strerror}") from None
+    return fed

@@ -67,7 +67,7 @@ def _prepare(name: str, source: str | None, root: Path, size: int | None, fresh:
             f"cannot prepare {name}: {error.strerror or error}: {error.filename or path}"
         ) from None
     data = open_prepared(path)
-    origin = Path(data.provenance["source"][0].partition(" (")[0]).parent if source is None else source
+    origin = source or data.provenance["source"][0].partition(" (")[0].rpartition("/")[0]
     return f"{path}: {describe(data)}, from {origin}; use it with data.name = {name!r}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import re
 from pathlib import Path
@@ -136,6 +137,21 @@ def test_wrong_files(content, says):
         torch.save(made, "wrong.pt")
     with pytest.raises(BadInput, match=says):
         read_pretrained({"cnn": "wrong.pt"}, ["cnn"], *KNOWN)
+
+
+def test_a_file_that_may_not_be_read(hpcfl, monkeypatch):
+    Path("closed.pt").write_bytes(b"")
+    opened = builtins.open
+
+    def closed(path, *rest, **more):
+        if str(path) == "closed.pt":
+            raise PermissionError(13, "Permission denied", "closed.pt")
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(builtins, "open", closed)
+    done = hpcfl("train", "--set=models.pretrained.mlp_64=closed.pt")
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "models.pretrained: cannot read closed.pt: Permission denied" in done.output
 
 
 def test_names_that_mean_nothing():
