@@ -176,8 +176,12 @@ class Runtime(Section):
     """Threads per client and for the server; part of what fixes the bits."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks are trained; auto is cuda where there is one. The device follows the local rank."""
-    precision: Literal["float32"] = "float32"
-    """Arithmetic of the clients; the server aggregates in float64."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the clients' networks; the server aggregates in float64."""
+    step: Literal["auto", "direct", "plain"] = "auto"
+    """direct: layers move their weights in the backward pass; plain: torch's own; auto: direct on CPUs."""
+    graphs: bool = False
+    """On GPUs, record a client's step and replay it for its batches (CUDA graphs)."""
     inference_batch: Count = 256
     """Samples per forward pass outside training; part of what fixes the bits."""
     checkpoint_minutes: Literal[0] = 0
@@ -207,6 +211,8 @@ class Config(Section):
             raise ValueError("models.list and models.group: give one of them, not both")
         if self.models.weights is not None and len(self.models.weights) != len(self.models.list or []):
             raise ValueError("models.weights: must have as many numbers as models.list has names")
+        if self.runtime.step == "direct" and self.runtime.precision != "float32":
+            raise ValueError("runtime.step = 'direct': only with runtime.precision = 'float32'")
         deal = self.partition
         if (deal.file is not None) != (deal.name == "file"):
             raise ValueError(f"partition.name = {deal.name!r}: 'file' and the key partition.file go together")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from hpcfl.config import Runtime
 from hpcfl.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,15 +21,17 @@ def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
     return f"cuda:{local_rank % cuda_devices}"
 
 
-def set_up(setting: str, threads: int, local_rank: int) -> torch.device:
-    """Loads torch, fixes what would change bits, and returns this rank's device."""
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+def set_up(runtime: Runtime, local_rank: int, on: str | None = None) -> torch.device:
+    """Loads torch, fixes what would change bits, and returns this rank's device, or the one given."""
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(runtime.threads)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is only then the same every time
+    if runtime.precision == "bfloat16":  # tiles (AMX) crash on virtual machines that only claim to have them
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(runtime.threads)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device(device_for(setting, local_rank, count))
+    device = torch.device(device_for(on or runtime.device, local_rank, count))
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.allow_tf32 = False

@@ -97,7 +97,7 @@ def _federate(
     """Assembles this rank's parts, server or worker or both, and runs the rounds."""
     runtime = fed.config.runtime
     with link.agreed():
-        device = set_up(runtime.device, runtime.threads, link.local_rank)
+        device = set_up(runtime, link.local_rank)
 
     from hpcfl.comm.wire import Wire
     from hpcfl.log.opening import create
@@ -108,6 +108,7 @@ def _federate(
     from hpcfl.rounds import run
     from hpcfl.schedule import Costs
     from hpcfl.server import Server
+    from hpcfl.step.tune import way
     from hpcfl.worker import Worker
 
     known = (fed.architectures, fed.data.shape, *fed.dims)
@@ -130,7 +131,14 @@ def _federate(
     server = None
     with link.agreed():
         if show:
-            log = create(path, fresh, fed, link, counted, placed.words() | {"device": str(device)})
+            log = create(
+                path,
+                fresh,
+                fed,
+                link,
+                counted,
+                placed.words() | {"device": str(device)} | vars(way(runtime, device.type)),
+            )
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
             if fed.unowned:

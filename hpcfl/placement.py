@@ -14,6 +14,7 @@ from hpcfl.comm.link import COUNTERS, Link
 from hpcfl.federation import Federation
 from hpcfl.records import Records
 from hpcfl.schedule import Costs, Gate, Roster, deal, pools
+from hpcfl.step.tune import way
 
 GATES = COUNTERS // 2
 """Counters, from the end, that are gates; pools draw from the others."""
@@ -49,7 +50,7 @@ def place(link: Link, fed: Federation, costs: Costs, device: torch.device) -> Pl
     hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
     places = list(zip(nodes, devices, strict=True))
     with link.agreed():  # a user's network may be missing on one node
-        records = Records(fed)
+        records = Records(fed, way(runtime, device.type).channels_last)
     kind, why, pinned = "private", "", runtime.placement == "pinned"
     sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
 

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.table import Table
-from torch.nn.functional import cross_entropy
 
-from hpcfl.client import Sgd
 from hpcfl.configfile import load
 from hpcfl.devices import set_up
 from hpcfl.errors import BadInput
@@ -26,6 +24,8 @@ from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import parts
 from hpcfl.screen import kilobytes, many
 from hpcfl.show import console
+from hpcfl.step.step import step
+from hpcfl.step.tune import way
 
 STEPS = 3
 """Training steps that are timed per architecture, after one that is not."""
@@ -59,7 +59,7 @@ def print_plan(
     machine = here(ranks, nodes, devices, cores, memory, device_memory)
     fed = plan(load(config, settings))
     runtime = fed.config.runtime
-    set_up("cpu", runtime.threads, 0)
+    set_up(runtime, 0, on="cpu")
     known = (fed.architectures, fed.data.shape, *fed.dims)
     counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
     read_pretrained(fed.config.models.pretrained, *known)
@@ -77,19 +77,22 @@ def print_plan(
 def calibrated(fed: Federation) -> dict[str, float]:
     """Returns seconds per training sample of each architecture, tried on this machine."""
     batch, shape = fed.config.train.batch_size, fed.data.shape
-    device = set_up(fed.config.runtime.device, fed.config.runtime.threads, 0)
+    device = set_up(fed.config.runtime, 0)
+    chosen = way(fed.config.runtime, device.type)
     found = {}
     for name in fed.architectures:
         network = build(name, shape, *fed.dims).to(device)
-        network.train()
-        optimiser = Sgd(network, fed.config.train)
+        network.to(memory_format=chosen.memory_format)  # type: ignore[call-overload]
+        trained = step(network, fed.config.train, chosen)
+        trained.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
+        if fed.data.is_images:
+            x_B = x_B.contiguous(memory_format=chosen.memory_format)
         y_B = torch.arange(len(x_B), device=device) % fed.dims[0]
         times = []
         for _ in range(1 + STEPS):
             start = time.perf_counter()
-            cross_entropy(network(x_B), y_B).backward()
-            optimiser.step()
+            trained(x_B, y_B)
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)

@@ -12,7 +12,7 @@ from hpcfl.state import Block, Layout, module_blocks
 class Records:
     """The blocks of every client's record, known on every rank."""
 
-    def __init__(self, fed: Federation):
+    def __init__(self, fed: Federation, channels_last: bool = False):
         self.fed = fed
         classes, features = fed.dims
         self.states: dict[str, Layout] = {}
@@ -22,7 +22,7 @@ class Records:
                 Block("local.present", torch.bool, (classes,)),
                 Block("diverged", torch.bool, ()),
             )
-            self.states[name] = Layout([*module_blocks(self.network(name)), *extra])
+            self.states[name] = Layout([*module_blocks(self.network(name), channels_last), *extra])
 
     def network(self, architecture: str) -> Network:
         """Returns a network without memory of its own."""

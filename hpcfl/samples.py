@@ -16,15 +16,21 @@ from hpcfl.views import View
 class Source:
     """The shared dataset, in the node's memory, and how a batch of it gets to a device."""
 
-    def __init__(self, data: Dataset, settings: Data, device: torch.device):
+    def __init__(
+        self,
+        data: Dataset,
+        settings: Data,
+        device: torch.device,
+        memory_format: torch.memory_format = torch.contiguous_format,
+    ):
         self.x, self.y = torch.from_numpy(data.x), torch.from_numpy(data.y)
-        self.device, self.is_images = device, data.is_images
+        self.device, self.is_images, self.memory_format = device, data.is_images, memory_format
         if data.is_images:
             half_C = np.full(data.shape[0], 0.5)
             known = (data.mean_C, data.std_C) if settings.normalise == "channel" else (half_C, half_C)
-            # on pixels of 0 … 255: (x/255 − μ)/σ
-            self.mean_C11, self.std_C11 = (
-                torch.tensor(255 * part_C, dtype=torch.float32, device=device)[:, None, None]
+            # on pixels of 0 … 255: (x/255 − μ)/σ; for every pixel, so that a whole image is one row
+            self.mean_HWC, self.std_HWC = (
+                torch.tensor(255 * part_C, dtype=torch.float32, device=device).repeat(*data.shape[1:], 1)
                 for part_C in known
             )
 
@@ -50,10 +56,10 @@ class Samples:
         """Returns inputs and labels on the device; images [B, C, H, W], as `view`, if any, sees them."""
         source = self.source
         row_B = self.index_N[torch.from_numpy(which_B)]
-        x_B, y_B = source.x[row_B].to(source.device), source.y[row_B].to(source.device)
+        x_B, y_B = (part.index_select(0, row_B).to(source.device) for part in (source.x, source.y))
         if not source.is_images:
             return x_B, y_B
         if view is not None:
             x_B = view(x_B, row_B.numpy())
-        x_BCHW = x_B.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
-        return x_BCHW.sub_(source.mean_C11).div_(source.std_C11), y_B
+        x_BHWC = x_B.to(torch.float32).sub_(source.mean_HWC).div_(source.std_HWC)
+        return x_BHWC.permute(0, 3, 1, 2).contiguous(memory_format=source.memory_format), y_B

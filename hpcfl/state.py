@@ -21,6 +21,8 @@ class Block:
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+    channels_last: bool = False
+    """Kernels [O, I, H, W] lie in memory as [O, H, W, I]."""
 
     @property
     def nbytes(self) -> int:
@@ -39,16 +41,21 @@ class Layout:
 
     def views(self, vector_bytes: Tensor) -> dict[str, Tensor]:
         """Returns each block as a tensor that shares the vector's memory."""
-        return {
-            name: vector_bytes[at : at + block.nbytes].view(block.dtype).view(block.shape)
-            for name, (block, at) in self.offsets.items()
-        }
+        found = {}
+        for name, (block, at) in self.offsets.items():
+            flat = vector_bytes[at : at + block.nbytes].view(block.dtype)
+            if block.channels_last:
+                outputs, inputs, height, width = block.shape
+                found[name] = flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+            else:
+                found[name] = flat.view(block.shape)
+        return found
 
 
-def module_blocks(module: nn.Module) -> Iterator[Block]:
+def module_blocks(module: nn.Module, channels_last: bool) -> Iterator[Block]:
     """Yields a block per parameter and buffer, each in its own type."""
     for name, tensor in _tensors(module):
-        yield Block(name, tensor.dtype, tuple(tensor.shape))
+        yield Block(name, tensor.dtype, tuple(tensor.shape), channels_last and tensor.dim() == 4)
 
 
 def bind(module: nn.Module, views: dict[str, Tensor]) -> None:

@@ -19,11 +19,13 @@ from hpcfl.federation import Federation
 from hpcfl.methods.infer import nearest_N, right
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.models.network import Network, build
+from hpcfl.models.network import build
 from hpcfl.models.registry import parts
 from hpcfl.records import Records
 from hpcfl.samples import Source
 from hpcfl.state import Layout, bind, copy_into, empty_vector
+from hpcfl.step.step import Step, step
+from hpcfl.step.tune import way
 from hpcfl.views import View
 
 TRAINING = 0
@@ -34,7 +36,7 @@ TRAINING = 0
 class Slot:
     """A network bound to the worker's buffer, and the blocks of its clients' states."""
 
-    network: Network
+    step: Step
     layout: Layout
     views: dict[str, Tensor]
 
@@ -59,7 +61,8 @@ class Worker:
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
         self.pretrained = pretrained
-        self.source = Source(fed.data, fed.config.data, device)
+        chosen = way(fed.config.runtime, device.type)
+        self.source = Source(fed.data, fed.config.data, device, chosen.memory_format)
         self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
         names = sorted({fed.clients[i].architecture for i in clients})
         layouts = {name: records.states[name] for name in names}
@@ -68,7 +71,7 @@ class Worker:
         for name, layout in layouts.items():
             network, views = records.network(name), layout.views(self.buffer)
             bind(network, views)
-            self.slots[name] = Slot(network, layout, views)
+            self.slots[name] = Slot(step(network, fed.config.train, chosen), layout, views)
         self.reports: dict[int, Report] = {}
         self.busy, self.since = 0.0, time.process_time()
 
@@ -107,9 +110,9 @@ class Worker:
         else:
             samples = self.source.samples(self.fed.clients[i].test)
             batch = self.fed.config.runtime.inference_batch
-            z_ND = torch.cat([z_BD for z_BD, _ in features(slot.network, samples, batch)])
+            z_ND = torch.cat([z_BD for z_BD, _ in features(slot.step, samples, batch)])
             with torch.no_grad():
-                by_head = right(slot.network.head(z_ND).argmax(1), samples.labels_N)
+                by_head = right(slot.step.scores(z_ND).argmax(1), samples.labels_N)
             known = bool(slot.prototypes.present_K.any())
             by_local = right(nearest_N(z_ND, slot.prototypes), samples.labels_N) if known else UNDEFINED
             kept["z"].copy_(z_ND)
@@ -144,7 +147,7 @@ class Worker:
         means = ClassMeans(*self.fed.dims, device=self.device)
         running, augment = config.method.prototypes == "running", config.train.augment
         loss = train(
-            slot.network,
+            slot.step,
             samples,
             config.train,
             (lambda z_BD, y_B: self.method.guide(z_BD, y_B, target)) if target.present_K.any() else None,
@@ -155,7 +158,7 @@ class Worker:
             else None,
         )
         if not running:
-            for z_BD, y_B in features(slot.network, samples, config.runtime.inference_batch):
+            for z_BD, y_B in features(slot.step, samples, config.runtime.inference_batch):
                 means.add(z_BD, y_B)
         prototypes = means.prototypes()
         slot.views["local.value"].copy_(prototypes.value_KD)

@@ -32,13 +32,16 @@ LAYERS = {
     "cores": set(),
     "records": PARTS | {"federation", "state"},
     "arena": {"comm", "errors"},
-    "placement": PARTS | {"arena", "cores", "federation", "records", "schedule"},
-    "devices": {"errors"},
+    "placement": PARTS | {"arena", "cores", "federation", "records", "schedule", "step"},
+    "devices": BASE,
     "stopwatch": {"comm"},
     "views": BASE | {"vision"},
     "samples": BASE | {"data", "views"},
-    "client": BASE | PARTS | {"samples", "views"},
-    "worker": BASE | PARTS | {"arena", "client", "federation", "records", "samples", "state", "views"},
+    "step": BASE | {"models"},
+    "client": BASE | PARTS | {"samples", "step", "views"},
+    "worker": BASE
+    | PARTS
+    | {"arena", "client", "federation", "records", "samples", "state", "step", "views"},
     "log": BASE | PARTS | {"configfile", "federation", "files"},
     "heatmap": {"federation", "files"},
     "machine": {"arena", "cores", "errors"},
@@ -103,4 +106,4 @@ def test_help_the_catalogue_and_bad_input_load_neither_torch_nor_mpi(command):
 
 def test_the_number_of_keys_is_known():
     """A new key is a promise to users: change this number knowingly."""
-    assert len(list(keys())) == 56
+    assert len(list(keys())) == 58

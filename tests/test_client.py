@@ -11,8 +11,11 @@ from hpcfl.methods.guide import Euclid
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import build
 from hpcfl.samples import Source
+from hpcfl.step.step import step
+from hpcfl.step.tune import Way
 
 K, D = 6, 4
+WAYS = [Way(), Way(direct=False, products=False, channels_last=False)]
 
 
 @pytest.fixture
@@ -38,7 +41,8 @@ def test_batches_hold_every_sample_once_and_merge_only_a_lonely_one(n, size, mer
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
-def test_training_is_the_plain_loop_with_eq_4(samples, momentum):
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
     """The same steps written out: cross-entropy + λ·MSE to the prototype of the label, torch's SGD."""
     torch.manual_seed(1)
     ours, plain = build("mlp_64", (2,), K, D), build("mlp_64", (2,), K, D)
@@ -48,7 +52,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum):
     optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=momentum)
 
     loss = train(
-        ours,
+        step(ours, settings, way),
         samples,
         settings,
         lambda z, y: Euclid(10.0, "mse")(z, y, target),
@@ -69,11 +73,11 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum):
                     for b in range(len(rows))
                 ]
             ).mean()
-            step = -torch.log_softmax(logits, 1)[range(len(rows)), labels].mean() + 10 * aligned
+            mean = -torch.log_softmax(logits, 1)[range(len(rows)), labels].mean() + 10 * aligned
             optimiser.zero_grad()
-            step.backward()
+            mean.backward()
             optimiser.step()
-            losses.append((step.item(), len(rows)))
+            losses.append((mean.item(), len(rows)))
     for got, want in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
     assert loss == pytest.approx(sum(value * n for value, n in losses) / (2 * 67), rel=1e-4)
@@ -82,24 +86,27 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum):
 def test_running_prototypes_collect_the_features_met_in_training(samples):
     network = build("mlp_64", (2,), K, D)
     seen = ClassMeans(K, D)
-    train(network, samples, Train(epochs=3), None, np.random.default_rng, seen)
+    settings = Train(epochs=3)
+    train(step(network, settings, Way()), samples, settings, None, np.random.default_rng, seen)
     assert seen.count_K.tolist() == (3 * torch.bincount(samples.labels_N, minlength=K)).tolist()
 
 
 def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
     network = build("mlp_64", (2,), K, D)
     network.train()
-    parts = list(features(network, samples, 20))
+    parts = list(features(step(network, Train(), Way()), samples, 20))
     assert not network.training
     assert [len(z) for z, _ in parts] == [20, 20, 20, 7]
     torch.testing.assert_close(torch.cat([z for z, _ in parts]), network.extractor(samples.source.x[10:77]))
     assert torch.equal(torch.cat([y for _, y in parts]), samples.source.y[10:77])
 
 
-def test_a_parameter_that_the_loss_does_not_reach_stays_as_it_is(samples):
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_parameter_that_the_loss_does_not_reach_stays_as_it_is(samples, way):
     network = build("mlp_64", (2,), K, D)
     network.extractor.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
-    loss = train(network, samples, Train(momentum=0.5), None, np.random.default_rng)
+    settings = Train(momentum=0.5)
+    loss = train(step(network, settings, way), samples, settings, None, np.random.default_rng)
     assert np.isfinite(loss)
     assert network.extractor.get_parameter("unused").eq(1).all()
 
@@ -114,12 +121,13 @@ def test_batch_norm_trains_on_any_number_of_samples(n, size):
     network = build("resnet4", (3, 16, 16), 3, 8)
     before = [p.clone() for p in network.parameters()]
     samples = Source(data, Data(), torch.device("cpu")).samples(np.arange(n))
-    assert np.isfinite(train(network, samples, Train(batch_size=size), None, np.random.default_rng))
+    trained, settings = step(network, Train(), Way()), Train(batch_size=size)
+    assert np.isfinite(train(trained, samples, settings, None, np.random.default_rng))
     assert any(not torch.equal(p, q) for p, q in zip(before, network.parameters(), strict=True))
     counters = {int(b) for name, b in network.named_buffers() if name.endswith("num_batches_tracked")}
     assert counters == {{1: 0, 2: 1, 33: 1, 65: 2, 3: 0}[n]}
     assert all(module.training for module in network.modules())
-    for z_BD, _ in features(network, samples, 64):
+    for z_BD, _ in features(trained, samples, 64):
         assert torch.isfinite(z_BD).all()
 
 

@@ -31,7 +31,7 @@ def _cnn(
         layers.append(nn.Conv2d(before, channels, kernel))
         if dropout and number == len(convolutions):
             layers.append(nn.Dropout2d(dropout))
-        layers += [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        layers += [nn.MaxPool2d(2), nn.ReLU(inplace=True)]  # exchanged: the same bits, a quarter of the work
         before, height, width = channels, (height - kernel + 1) // 2, (width - kernel + 1) // 2
         if min(height, width) < 1:
             raise ValueError("these are too small for its convolutions")

@@ -43,7 +43,7 @@ def test_every_network_gives_d_features_learns_everywhere_and_moves_exactly(name
     unreached = [n for n, p in network.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not unreached
 
-    layout = Layout(module_blocks(network))
+    layout = Layout(module_blocks(network, channels_last=False))
     vector = empty_vector(layout.nbytes)
     copy_into(layout.views(vector), network)
     second = on_meta(name, shape, CLASSES, features)
@@ -258,7 +258,7 @@ def test_samples_that_do_not_fit(name, shape, says):
 
 def test_buffers_keep_their_types_and_blocks_are_aligned_and_apart():
     module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
-    layout = Layout(module_blocks(module))
+    layout = Layout(module_blocks(module, channels_last=True))
     vector = empty_vector(layout.nbytes)
     views = layout.views(vector)
     assert views["1.num_batches_tracked"].dtype == torch.int64

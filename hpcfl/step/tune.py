@@ -1,0 +1,60 @@
+"""Which way a run's networks compute: fixed by the configuration and the kind of device, never timed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from hpcfl.config import Runtime, Train
+from hpcfl.step.layers import convolution, linear
+from hpcfl.step.sgd import Direct, Sgd
+
+SMALL = 8192
+"""Weights of a linear layer that are so few that torch's own does as well."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Every choice that may change last bits, but for threads and batch sizes."""
+
+    direct: bool = True
+    """Parameters move in the backward pass."""
+    products: bool = True
+    """Linear layers and small convolutions are matrix products that move their weights themselves."""
+    channels_last: bool = True
+    """Images and their kernels lie in memory pixel by pixel, all channels of a pixel together."""
+    bfloat16: bool = False
+    """Multiplications in 16 bits; parameters, sums of gradients, losses and features in 32."""
+    graphs: bool = False
+    """Full batches are recorded once per client and round and replayed: CUDA graphs."""
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        return torch.channels_last if self.channels_last else torch.contiguous_format
+
+    def arithmetic(self, device: str) -> AbstractContextManager[object]:
+        """Returns the context in which networks compute."""
+        return torch.autocast(device, torch.bfloat16) if self.bfloat16 else nullcontext()
+
+    def sgd(self, network: nn.Module, settings: Train) -> Sgd:
+        """Returns how the network's parameters move; some of its layers may then move theirs themselves."""
+        if not self.direct:
+            return Sgd(network, settings)
+        sgd = Direct(network, settings)
+        for layer in network.modules() if self.products else ():
+            if type(layer) is nn.Linear and layer.weight.numel() > SMALL:
+                layer.forward = partial(linear, layer, sgd)  # type: ignore[method-assign]
+            elif type(layer) is nn.Conv2d:
+                layer.forward = partial(convolution, layer, sgd)  # type: ignore[method-assign]
+        return sgd
+
+
+def way(runtime: Runtime, device: str) -> Way:
+    """Returns how networks compute on a kind of device, cpu or cuda."""
+    bfloat16 = runtime.precision == "bfloat16"
+    direct = runtime.step == "direct" or (runtime.step == "auto" and device == "cpu" and not bfloat16)
+    return Way(direct, direct, direct or bfloat16, bfloat16, runtime.graphs and device == "cuda")

@@ -1,0 +1,198 @@
+"""Layers that move their own weights do what torch's layers and its SGD do."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from hpcfl.config import Config, Runtime, Train
+from hpcfl.models.network import Network, build
+from hpcfl.step.layers import axis
+from hpcfl.step.sgd import Direct, Sgd
+from hpcfl.step.step import WARM, Recorded, step
+from hpcfl.step.tune import Way, way
+
+PLAIN = Way(direct=False, products=False, channels_last=False)
+small = st.integers(1, 5)
+
+
+def moved_alike(layer: nn.Module, shape: tuple[int, ...], momentum: float, steps: int = 3) -> None:
+    """Trains the layer in both ways, in float64, and compares outputs, input gradients and parameters."""
+    plain = copy.deepcopy(layer.double())
+    ours = layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    train = Train(lr=0.1, momentum=momentum)
+    sgd, optimiser = Way().sgd(ours, train), torch.optim.SGD(plain.parameters(), 0.1, momentum)
+    for _ in range(steps):
+        x = torch.randn(shape, dtype=torch.float64)
+        one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y_one, y_two = ours(one), plain(two)
+        torch.testing.assert_close(y_one, y_two)
+        weight = torch.randn_like(y_two)
+        sgd.step((y_one * weight).sum())
+        optimiser.zero_grad()
+        (y_two * weight).sum().backward()
+        optimiser.step()
+        torch.testing.assert_close(one.grad, two.grad)
+        for got, want in zip(ours.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(got, want)
+            assert got.grad is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(small, small),
+    st.tuples(small, small),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    st.sampled_from([1, 2, 70]),
+    st.booleans(),
+    st.sampled_from([0.0, 0.5]),
+    st.sampled_from([1, 4]),
+)
+def test_convolutions(size, kernel, stride, padding, batch, bias, momentum, groups):
+    """Of every shape: as a product, by its taps that meet pixels, depthwise, or as torch does it."""
+    assume(all(s + 2 * p >= k for s, k, p in zip(size, kernel, padding, strict=True)))
+    torch.manual_seed(0)
+    layer = nn.Conv2d(4, 4, kernel, stride, padding, groups=groups, bias=bias)
+    moved_alike(layer, (batch, 4, *size), momentum)
+
+
+@pytest.mark.parametrize("shape", [(3, 90), (70, 90), (2, 5, 90)])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_linear_layers(shape, momentum):
+    torch.manual_seed(0)
+    moved_alike(nn.Sequential(nn.Linear(90, 100), nn.ReLU(inplace=True)), shape, momentum)
+
+
+def test_of_a_kernel_on_a_single_pixel_one_tap_is_used():
+    found = axis(1, 3, 1, 1)
+    assert found is not None
+    assert (found.outputs, found.first, found.taps, found.before, found.after) == (1, 1, 1, 0, 0)
+    found = axis(2, 3, 2, 1)  # one output, at pixels 0 and 1, by the second and third tap
+    assert found is not None
+    assert (found.outputs, found.first, found.taps, found.before, found.after) == (1, 1, 2, 0, 0)
+
+
+class Twice(nn.Module):
+    """Uses one weight twice, in turn, and another's weight by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(100, 100), nn.Linear(100, 100)
+        self.unused = nn.Linear(100, 100)
+
+    def forward(self, x):
+        return self.one(self.one(x)) + nn.functional.linear(x, self.one.weight) + self.two(x)
+
+
+def test_a_weight_with_several_uses_moves_once_by_all_of_them():
+    torch.manual_seed(0)
+    moved_alike(Twice(), (4, 100), 0.5)
+
+
+class Other(nn.Module):
+    """A weight that is also used where no layer sees it, after and before the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(100, 100)
+
+    def forward(self, x):
+        return self.one(nn.functional.linear(x, self.one.weight))
+
+
+def test_a_use_that_no_layer_sees_is_never_wrong_in_silence():
+    torch.manual_seed(0)
+    network = Other()
+    sgd = Way().sgd(network, Train())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        sgd.step(network(torch.randn(4, 100, requires_grad=True)).sum())
+
+
+def test_frozen_weights_stay():
+    layer = nn.Linear(100, 100)
+    layer.weight.requires_grad_(False)
+    before = layer.weight.clone(), layer.bias.clone()
+    sgd = Way().sgd(layer, Train())
+    sgd.step(layer(torch.randn(4, 100)).sum())
+    assert torch.equal(layer.weight, before[0])
+    assert not torch.equal(layer.bias, before[1])
+
+
+NETWORKS = (
+    "cnn cnn_femnist mlp_256 googlenet mobilenet_v2 shufflenet_v2 efficientnet_b0 densenet121 "
+    "resnet8 resnet18 resnet50"
+)
+
+
+@pytest.mark.parametrize("name", NETWORKS.split())
+def test_a_step_of_a_network_is_the_plain_step(name):
+    torch.manual_seed(0)
+    plain = build(name, (3, 32, 32), 5, 96).double()
+    ours = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    before = [p.clone() for p in plain.parameters()]
+    x, y = torch.randn(8, 3, 32, 32, dtype=torch.float64), torch.arange(8) % 5
+    losses = []
+    for network, chosen in ((plain, PLAIN), (ours, Way())):
+        torch.manual_seed(1)
+        trained = step(network, Train(lr=0.01), chosen)
+        trained.begin(lambda z_BD, y_B: z_BD.square().mean())
+        losses.append(trained(x.contiguous(memory_format=chosen.memory_format), y)[0])
+    torch.testing.assert_close(losses[0], losses[1])
+    wanted = plain.state_dict()
+    for key, got in ours.state_dict().items():
+        torch.testing.assert_close(got, wanted[key], rtol=1e-9, atol=1e-12)
+    moves = [not torch.equal(p, old) for p, old in zip(ours.parameters(), before, strict=True)]
+    assert sum(moves) > len(moves) // 2
+
+
+def test_which_way_by_device_and_precision():
+    assert way(Runtime(), "cpu") == Way()
+    assert way(Runtime(), "cuda") == PLAIN
+    assert way(Runtime(graphs=True), "cuda").graphs
+    assert not way(Runtime(graphs=True), "cpu").graphs
+    assert way(Runtime(step="plain"), "cpu") == PLAIN
+    assert way(Runtime(step="direct"), "cuda") == Way()
+    half = way(Runtime(precision="bfloat16"), "cpu")
+    assert half.bfloat16
+    assert not half.direct
+    assert isinstance(half.sgd(nn.Linear(2, 2), Train()), Sgd)
+    assert isinstance(Way().sgd(nn.Linear(2, 2), Train()), Direct)
+    with pytest.raises(ValueError, match="only with runtime"):
+        Config(runtime=Runtime(step="direct", precision="bfloat16"))
+
+
+class Pretended(Recorded):
+    """Recorded without a GPU: to replay is to do the work again on the tensors that were there."""
+
+    recordings = 0
+
+    def record(self):
+        self.recordings += 1
+        return self.work
+
+    def aside(self):
+        return nullcontext()
+
+
+def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
+    torch.manual_seed(0)
+    network = build("mlp_64", (2,), 6, 4)
+    other: Network = copy.deepcopy(network)
+    recorded, plain = Pretended(network, Train(lr=0.1), PLAIN), step(other, Train(lr=0.1), PLAIN)
+    for guide in (None, lambda z_BD, y_B: z_BD.square().mean()):
+        recorded.begin(guide)
+        plain.begin(guide)
+        for size in [8] * (WARM + 3) + [5, 1]:
+            x, y = torch.randn(size, 2), torch.randint(0, 6, (size,))
+            for got, want in zip(recorded(x, y), plain(x, y), strict=True):
+                assert torch.equal(got, want)
+    assert recorded.recordings == 2
+    for got, want in zip(network.parameters(), other.parameters(), strict=True):
+        assert torch.equal(got, want)
