@@ -168,9 +168,27 @@ def bench() -> None:
 
 
 @bench.command()
+@click.argument("config", required=False)
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--samples", default=320, show_default=True, type=click.IntRange(2), help="Of each client.")
+@click.option("--each", is_flag=True, help="Also with one optimisation after the other.")
+@click.option("--json", "out", metavar="FILE", help="Keep all figures.")
+@click.option("--baseline", metavar="OLD.json", help="Compare with figures that were kept.")
+def step(config: str | None, settings: tuple[str, ...], **options: Any) -> None:
+    """Local training of each architecture against the plain loop and the machine's limits.
+
+    Alone or under mpirun, where all ranks work at the same time.
+    """
+    from hpcfl.bench.step import step as measure
+
+    sys.exit(measure(config, settings, **options))
+
+
+@bench.command()
 @click.option("--rounds", default=50, show_default=True, type=click.IntRange(2))
 def exchange(rounds: int) -> None:
     """Cost of empty rounds and of taking a client; run it under mpirun."""
-    from hpcfl.bench import exchange as measure
+    from hpcfl.bench.exchange import exchange as measure
 
     sys.exit(measure(rounds))

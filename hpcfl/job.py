@@ -124,10 +124,13 @@ def _federate(
         [counted[client.architecture].flops * len(client.train) for client in fed.clients],
         [fed.architectures.index(client.architecture) for client in fed.clients],
     )
-    placed = place(link, fed, cost, device)
+    chosen = way(runtime, device.type)
+    placed = place(link, fed, cost, device, chosen)
     method = compose(fed.recipe, fed.config.method)
     wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
-    worker = Worker(fed, method, device, placed.records, placed.arena, placed.roster.clients, pretrained)
+    worker = Worker(
+        fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained
+    )
     server = None
     with link.agreed():
         if show:
@@ -137,7 +140,7 @@ def _federate(
                 fed,
                 link,
                 counted,
-                placed.words() | {"device": str(device)} | vars(way(runtime, device.type)),
+                placed.words() | {"device": str(device)} | vars(chosen),
             )
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))

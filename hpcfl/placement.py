@@ -14,7 +14,7 @@ from hpcfl.comm.link import COUNTERS, Link
 from hpcfl.federation import Federation
 from hpcfl.records import Records
 from hpcfl.schedule import Costs, Gate, Roster, deal, pools
-from hpcfl.step.tune import way
+from hpcfl.step.tune import Way
 
 GATES = COUNTERS // 2
 """Counters, from the end, that are gates; pools draw from the others."""
@@ -43,14 +43,14 @@ class Placed:
         }
 
 
-def place(link: Link, fed: Federation, costs: Costs, device: torch.device) -> Placed:
+def place(link: Link, fed: Federation, costs: Costs, device: torch.device, way: Way) -> Placed:
     """Returns where this rank's clients live; every rank calls it."""
     runtime = fed.config.runtime
     mine = (platform.node(), link.node, identity(device), cores.mine(), room_here())
     hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
     places = list(zip(nodes, devices, strict=True))
     with link.agreed():  # a user's network may be missing on one node
-        records = Records(fed, way(runtime, device.type).channels_last)
+        records = Records(fed, way.channels_last)
     kind, why, pinned = "private", "", runtime.placement == "pinned"
     sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
 

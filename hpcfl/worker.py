@@ -19,13 +19,13 @@ from hpcfl.federation import Federation
 from hpcfl.methods.infer import nearest_N, right
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.models.network import build
+from hpcfl.models.network import Network, build
 from hpcfl.models.registry import parts
 from hpcfl.records import Records
 from hpcfl.samples import Source
 from hpcfl.state import Layout, bind, copy_into, empty_vector
 from hpcfl.step.step import Step, step
-from hpcfl.step.tune import way
+from hpcfl.step.tune import Way
 from hpcfl.views import View
 
 TRAINING = 0
@@ -46,6 +46,14 @@ class Slot:
         return Prototypes(self.views["local.value"], self.views["local.present"])
 
 
+def fresh_network(fed: Federation, i: int) -> Network:
+    """Returns a client's network before its first round: parameters keyed by client."""
+    name = fed.clients[i].architecture
+    whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
+    torch.manual_seed(seeds.key(fed.config.seed, *whose))
+    return build(name, fed.data.shape, *fed.dims)
+
+
 class Worker:
     """Trains and evaluates clients, one at a time: copy the state in, work, copy it out."""
 
@@ -54,6 +62,7 @@ class Worker:
         fed: Federation,
         method: Method,
         device: torch.device,
+        way: Way,
         records: Records,
         arena: Arena,
         clients: Iterable[int],
@@ -61,8 +70,7 @@ class Worker:
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
         self.pretrained = pretrained
-        chosen = way(fed.config.runtime, device.type)
-        self.source = Source(fed.data, fed.config.data, device, chosen.memory_format)
+        self.source = Source(fed.data, fed.config.data, device, way.memory_format)
         self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
         names = sorted({fed.clients[i].architecture for i in clients})
         layouts = {name: records.states[name] for name in names}
@@ -71,19 +79,15 @@ class Worker:
         for name, layout in layouts.items():
             network, views = records.network(name), layout.views(self.buffer)
             bind(network, views)
-            self.slots[name] = Slot(step(network, fed.config.train, chosen), layout, views)
+            self.slots[name] = Slot(step(network, fed.config.train, way), layout, views)
         self.reports: dict[int, Report] = {}
         self.busy, self.since = 0.0, time.process_time()
 
     def start(self, i: int) -> None:
-        """Writes the state of a client before its first round: parameters keyed by client."""
-        fed, name = self.fed, self.fed.clients[i].architecture
-        whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
-        torch.manual_seed(seeds.key(fed.config.seed, *whose))
-        kept = self._kept(i)
+        """Writes the state of a client before its first round."""
+        kept, network = self._kept(i), fresh_network(self.fed, i)
         kept["state"].zero_()
-        network = build(name, fed.data.shape, *fed.dims)
-        if weights := self.pretrained.get(parts(name)[0]):
+        if weights := self.pretrained.get(parts(self.fed.clients[i].architecture)[0]):
             network.extractor.load_state_dict(weights)
         copy_into(self.records.state(i).views(kept["state"]), network)
 

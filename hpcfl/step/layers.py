@@ -73,7 +73,7 @@ def _weights(
 
 def linear(layer: nn.Linear, sgd: Direct, x_BI: Tensor) -> Tensor:
     """Returns what the layer does, and moves its weights in the backward pass."""
-    sgd.uses[layer.weight] += 1
+    sgd.used(layer.weight)
     return _Linear.apply(x_BI, layer.weight, layer.bias, sgd)
 
 
@@ -201,7 +201,7 @@ def convolution(layer: nn.Conv2d, sgd: Direct, x_BCHW: Tensor) -> Tensor:
         return layer._conv_forward(x_BCHW, weight, bias)
     if layer.groups > 1:
         return _depthwise(x_BCHW, weight, bias, down, right)
-    sgd.uses[weight] += 1
+    sgd.used(weight)
     return _Convolution.apply(x_BCHW, weight, bias, sgd, down, right)
 
 

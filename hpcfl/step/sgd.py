@@ -59,6 +59,14 @@ class Direct(Sgd):
         for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
+    def begin(self) -> None:
+        super().begin()
+        self.uses.clear()
+
+    def used(self, weight: Tensor) -> None:
+        """Counts a use that will have a gradient."""
+        self.uses[weight] += torch.is_grad_enabled()
+
     def step(self, loss: Tensor) -> None:
         loss.backward()
         self.uses.clear()

@@ -46,9 +46,9 @@ CASES = {
         "train.augment=['crop', 'flip', 'randaugment']",
     ],
     "networks": [
-        *("data.name=tiny", "federation.clients=5", "federation.rounds=2", "models.features=8"),
-        "models.list=['resnet4', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
-        *("models.head=htc4", "train.batch_size=7", "partition.name=iid"),
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=2", "models.features=64"),
+        "models.list=['resnet10', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
+        *("models.head=htc4", "train.batch_size=7", "train.momentum=0.5", "partition.name=iid"),
     ],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }

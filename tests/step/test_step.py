@@ -115,6 +115,23 @@ def test_a_use_that_no_layer_sees_is_never_wrong_in_silence():
         sgd.step(network(torch.randn(4, 100, requires_grad=True)).sum())
 
 
+def test_a_look_at_other_data_changes_nothing():
+    """Bits must not depend on what a worker did before: features without gradients are not a use."""
+    torch.manual_seed(0)
+    one = nn.Linear(100, 100)
+    two = copy.deepcopy(one)
+    sgd, other = Way().sgd(one, Train()), Way().sgd(two, Train())
+    x = torch.randn(4, 100)
+    with torch.no_grad():
+        one(x)
+    assert sgd.uses[one.weight] == 0  # type: ignore[attr-defined]
+    one(x)  # a step that was never taken
+    sgd.begin()
+    for layer, moves in ((one, sgd), (two, other)):
+        moves.step(layer(x).square().sum())
+    assert torch.equal(one.weight, two.weight)
+
+
 def test_frozen_weights_stay():
     layer = nn.Linear(100, 100)
     layer.weight.requires_grad_(False)

@@ -1,0 +1,76 @@
+"""The same round of the same client, by the plain loop and by hpcfl in one way or several."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcfl.arena import Arena
+from hpcfl.bench.plain import Plain
+from hpcfl.comm.solo import Solo
+from hpcfl.federation import Client, Federation
+from hpcfl.methods.method import Method, compose
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.models.costs import costs
+from hpcfl.records import Records
+from hpcfl.step.tune import Way, way
+from hpcfl.worker import Worker, fresh_network
+
+PLAIN, OURS = "plain loop", "hpcfl"
+STAGES = {
+    "hpcfl, torch's step": Way(direct=False, products=False, channels_last=False),
+    "+ channels last": Way(direct=False, products=False),
+    "+ update in backward": Way(products=False),
+}
+"""What was added one after the other; with products it is hpcfl's way on CPUs."""
+
+
+class Contest:
+    def __init__(self, fed: Federation, device: torch.device, each: bool):
+        config = fed.config
+        self.way = way(config.runtime, device.type)
+        self.method = compose(fed.recipe, config.method)
+        present_K = torch.ones(fed.dims[0], dtype=torch.bool)
+        self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
+        ways = (STAGES if each else {}) | {OURS: self.way}
+        self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in ways.items()}
+        self.plain = {
+            client.id: Plain(fed, client, fresh_network(fed, client.id).to(device), device)
+            for client in fed.clients
+        }
+        self.labels = [PLAIN, *ways]
+        counted = costs(
+            fed.architectures,
+            fed.data.shape,
+            *fed.dims,
+            config.train.batch_size,
+            config.runtime.inference_batch,
+        )
+        # forward, and twice that backward, in training; forward for prototypes and for the test data
+        self.flops = {
+            c.architecture: counted[c.architecture].flops
+            * ((3 * config.train.epochs + 1) * len(c.train) + len(c.test))
+            for c in fed.clients
+        }
+        self.losses: dict[str, dict[str, float]] = {c.architecture: {} for c in fed.clients}
+        """Of the first round, in which all start alike."""
+
+    def run(self, label: str, client: Client, t: int) -> None:
+        """Does one round of a client."""
+        if label == PLAIN:
+            loss = self.plain[client.id].round(t, self.method, self.target)
+        else:
+            worker = self.workers[label]
+            worker.update(t, client.id, self.target)
+            worker.look(client.id)
+            loss = worker.take_reports()[1][0].loss
+        self.losses[client.architecture].setdefault(label, loss)
+
+
+def _worker(fed: Federation, device: torch.device, way: Way, method: Method) -> Worker:
+    """Returns a worker with all clients, each with its first state."""
+    records, ids = Records(fed, way.channels_last), range(len(fed.clients))
+    arena = Arena(Solo(), "private", {i: records.layout(i).nbytes for i in ids}, leader=True)
+    worker = Worker(fed, method, device, way, records, arena, ids, {})
+    for i in ids:
+        worker.start(i)
+    return worker

@@ -1,0 +1,103 @@
+"""How fast clients train: hpcfl's step, the plain loop and the machine's limits, in turn in one run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hpcfl.bench.table import print_figures, read_figures, write_figures
+from hpcfl.comm.launcher import launcher
+from hpcfl.comm.link import Link, open_link
+from hpcfl.configfile import dump, load
+from hpcfl.devices import set_up
+from hpcfl.federation import Client, Federation, plan
+from hpcfl.guard import DONE, guarded
+
+
+def step(
+    path: str | None,
+    settings: Sequence[str],
+    repeats: int,
+    samples: int,
+    each: bool,
+    out: str | None,
+    baseline: str | None,
+) -> int:
+    """Measures on all ranks, prints on rank 0, and returns the exit code."""
+    old = read_figures(baseline) if baseline else None
+    fed = shortened(plan(load(path, settings)), samples)
+    link = open_link(launcher())
+
+    def body() -> int:
+        figures = measured(link, fed, repeats, each)
+        if link.is_server:
+            print_figures(figures, old)
+            if out:
+                write_figures(out, figures)
+        return DONE
+
+    return guarded(link, body)
+
+
+def shortened(fed: Federation, samples: int) -> Federation:
+    """Returns a federation of one client per architecture, with so many samples, a third of them to test."""
+    config = fed.config.model_copy(update={"train": fed.config.train.model_copy(update={"augment": []})})
+    first = {client.architecture: client for client in reversed(fed.clients)}
+    rows = np.concatenate([client.train for client in fed.clients])
+    rows = np.random.default_rng(0).permutation(rows)
+    train, test = rows[:samples], rows[samples : samples + max(1, samples // 3)]
+    clients = tuple(
+        Client(i, name, replace(first[name].split, train=train, test=test if len(test) else train))
+        for i, name in enumerate(fed.architectures)
+    )
+    counts_K = np.bincount(fed.data.y[train], minlength=fed.data.classes)
+    return replace(fed, config=config, clients=clients, class_counts_MK=np.stack([counts_K] * len(clients)))
+
+
+def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str, Any]:
+    """Returns all figures, means over the ranks, which do the same at the same time."""
+    with link.agreed():
+        device = set_up(fed.config.runtime, link.local_rank)
+    import torch
+
+    from hpcfl.bench.contest import Contest
+    from hpcfl.bench.limits import Limits, timed
+
+    contest, limits = Contest(fed, device, each), Limits(device)
+    figures: dict[str, Any] = {
+        "config": dump(fed.config),
+        "ranks": link.size,
+        "host": platform.node(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "device": str(device),
+        "way": vars(contest.way),
+        "samples": len(fed.clients[0].train),
+        "repeats": repeats,
+        "limits": {"gemm": [], "memory": []},
+        "seconds": {name: {label: [] for label in contest.labels} for name in fed.architectures},
+        "flops": contest.flops,
+    }
+    for t in range(1 + repeats):  # the first is not counted
+        for name, measure in (("gemm", limits.multiplications), ("memory", limits.memory)):
+            figures["limits"][name].append(_mean(link, measure))
+        for client in fed.clients:
+            for label in contest.labels[:: 1 - 2 * (t % 2)]:  # there and back
+                seconds = _mean(link, partial(timed, partial(contest.run, label, client, t), device))
+                figures["seconds"][client.architecture][label].append(seconds)
+    for kept in (figures["limits"], *figures["seconds"].values()):
+        for label in kept:
+            del kept[label][0]
+    figures["losses"] = contest.losses
+    return figures
+
+
+def _mean(link: Link, measure: Callable[[], float]) -> float:
+    """Returns the mean over ranks of what all measure at the same time."""
+    link.facts(None)
+    return float(np.mean(link.facts(measure())))
