@@ -62,4 +62,9 @@ class Samples:
         if view is not None:
             x_B = view(x_B, row_B.numpy())
         x_BHWC = x_B.to(torch.float32).sub_(source.mean_HWC).div_(source.std_HWC)
-        return x_BHWC.permute(0, 3, 1, 2).contiguous(memory_format=source.memory_format), y_B
+        x_BCHW = x_BHWC.permute(0, 3, 1, 2)
+        if (
+            source.memory_format == torch.contiguous_format
+        ):  # of one channel it is so already, by strides alone
+            return x_BCHW.contiguous().flatten().view(x_BCHW.shape), y_B
+        return x_BCHW, y_B

@@ -7,7 +7,7 @@ import torch
 from hpcfl.arena import Arena
 from hpcfl.bench.plain import Plain
 from hpcfl.comm.solo import Solo
-from hpcfl.federation import Client, Federation
+from hpcfl.federation import Federation
 from hpcfl.methods.method import Method, compose
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.costs import costs
@@ -33,10 +33,9 @@ class Contest:
         self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
         ways = (STAGES if each else {}) | {OURS: self.way}
         self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in ways.items()}
-        self.plain = {
-            client.id: Plain(fed, client, fresh_network(fed, client.id).to(device), device)
-            for client in fed.clients
-        }
+        self.plain = [
+            Plain(fed, client, fresh_network(fed, client.id).to(device), device) for client in fed.clients
+        ]
         self.labels = [PLAIN, *ways]
         counted = costs(
             fed.architectures,
@@ -51,19 +50,20 @@ class Contest:
             * ((3 * config.train.epochs + 1) * len(c.train) + len(c.test))
             for c in fed.clients
         }
-        self.losses: dict[str, dict[str, float]] = {c.architecture: {} for c in fed.clients}
+        self.names = fed.architectures
+        self.losses: dict[str, dict[str, float]] = {name: {} for name in self.names}
         """Of the first round, in which all start alike."""
 
-    def run(self, label: str, client: Client, t: int) -> None:
+    def run(self, label: str, i: int, t: int) -> None:
         """Does one round of a client."""
         if label == PLAIN:
-            loss = self.plain[client.id].round(t, self.method, self.target)
+            loss = self.plain[i].round(t, self.method, self.target)
         else:
             worker = self.workers[label]
-            worker.update(t, client.id, self.target)
-            worker.look(client.id)
+            worker.update(t, i, self.target)
+            worker.look(i)
             loss = worker.take_reports()[1][0].loss
-        self.losses[client.architecture].setdefault(label, loss)
+        self.losses[self.names[i]].setdefault(label, loss)
 
 
 def _worker(fed: Federation, device: torch.device, way: Way, method: Method) -> Worker:

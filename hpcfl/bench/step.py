@@ -18,6 +18,9 @@ from hpcfl.devices import set_up
 from hpcfl.federation import Client, Federation, plan
 from hpcfl.guard import DONE, guarded
 
+TURNS = 4
+"""How often the contestants take turns in a repeat: what disturbs the machine then meets all of them."""
+
 
 def step(
     path: str | None,
@@ -80,19 +83,23 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
         "samples": len(fed.clients[0].train),
         "repeats": repeats,
         "limits": {"gemm": [], "memory": []},
-        "seconds": {name: {label: [] for label in contest.labels} for name in fed.architectures},
+        "seconds": {name: {} for name in fed.architectures},
         "flops": contest.flops,
     }
-    for t in range(1 + repeats):  # the first is not counted
-        for name, measure in (("gemm", limits.multiplications), ("memory", limits.memory)):
-            figures["limits"][name].append(_mean(link, measure))
-        for client in fed.clients:
-            for label in contest.labels[:: 1 - 2 * (t % 2)]:  # there and back
-                seconds = _mean(link, partial(timed, partial(contest.run, label, client, t), device))
-                figures["seconds"][client.architecture][label].append(seconds)
-    for kept in (figures["limits"], *figures["seconds"].values()):
-        for label in kept:
-            del kept[label][0]
+    ids = range(len(fed.clients))
+    seconds = {(i, label): np.zeros((repeats, TURNS)) for i in ids for label in contest.labels}
+    for i, label in seconds:
+        contest.run(label, i, 0)  # libraries set themselves up
+    for repeat, turn in np.ndindex(repeats, TURNS):
+        if turn == 0:
+            for name, measure in (("gemm", limits.multiplications), ("memory", limits.memory)):
+                figures["limits"][name].append(_mean(link, measure))
+        for i in ids:
+            for label in contest.labels[:: 1 - 2 * (turn % 2)]:  # there and back
+                work = partial(contest.run, label, i, 1 + repeat * TURNS + turn)
+                seconds[i, label][repeat, turn] = _mean(link, partial(timed, work, device))
+    for (i, label), taken in seconds.items():
+        figures["seconds"][fed.architectures[i]][label] = taken.mean(1).tolist()
     figures["losses"] = contest.losses
     return figures
 

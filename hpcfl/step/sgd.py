@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from hpcfl.config import Train
 
+SMALL = 8192
+"""Weights so few that torch's own layer does as well, and that wait for each other to move together."""
+
 
 class Sgd:
     """Torch's way: every gradient is kept until all are there.
@@ -28,8 +31,10 @@ class Sgd:
     def step(self, loss: Tensor) -> None:
         """Moves the parameters along the gradients of the loss, which are then gone."""
         loss.backward()
+        moved = [p for p in self.parameters if p.grad is not None]
+        if not moved:
+            return
         with torch.no_grad():
-            moved = [p for p in self.parameters if p.grad is not None]
             change = [p.grad for p in moved if p.grad is not None]
             if self.momentum:
                 velocity = [self._velocity(p) for p in moved]
@@ -47,7 +52,7 @@ class Sgd:
 
 
 class Direct(Sgd):
-    """Every parameter moves as soon as its gradient is known, which is then dropped.
+    """Every large parameter moves as soon as its gradient is known, which is then dropped.
 
     A layer that knows its gradient as a product may move its weights by `along_product`, so that the gradient
     never exists. That is right only for weights that are used once in a step: `uses` counts.
@@ -57,7 +62,8 @@ class Direct(Sgd):
         super().__init__(network, settings)
         self.uses: Counter[Tensor] = Counter()
         for parameter in self.parameters:
-            parameter.register_post_accumulate_grad_hook(self._arrived)
+            if parameter.numel() > SMALL:
+                parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def begin(self) -> None:
         super().begin()
@@ -68,7 +74,7 @@ class Direct(Sgd):
         self.uses[weight] += torch.is_grad_enabled()
 
     def step(self, loss: Tensor) -> None:
-        loss.backward()
+        super().step(loss)
         self.uses.clear()
 
     @torch.no_grad()

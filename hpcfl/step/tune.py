@@ -11,10 +11,7 @@ from torch import nn
 
 from hpcfl.config import Runtime, Train
 from hpcfl.step.layers import convolution, linear
-from hpcfl.step.sgd import Direct, Sgd
-
-SMALL = 8192
-"""Weights of a linear layer that are so few that torch's own does as well."""
+from hpcfl.step.sgd import SMALL, Direct, Sgd
 
 
 @dataclass(frozen=True)
