@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import Link, open_link
 from hpcfl.configfile import dump, load
 from hpcfl.devices import set_up
+from hpcfl.errors import BadInput
 from hpcfl.federation import Client, Federation, plan
 from hpcfl.guard import DONE, guarded
 
@@ -33,6 +36,8 @@ def step(
 ) -> int:
     """Measures on all ranks, prints on rank 0, and returns the exit code."""
     old = read_figures(baseline) if baseline else None
+    if out and not os.access(Path(out).parent, os.W_OK):
+        raise BadInput(f"--json {out}: its directory cannot be written to")
     fed = shortened(plan(load(path, settings)), samples)
     link = open_link(launcher())
 
@@ -40,7 +45,8 @@ def step(
         figures = measured(link, fed, repeats, each)
         if link.is_server:
             print_figures(figures, old)
-            if out:
+        with link.agreed():
+            if link.is_server and out:
                 write_figures(out, figures)
         return DONE
 
