@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +44,14 @@ class Placed:
         }
 
 
-def place(link: Link, fed: Federation, costs: Costs, device: torch.device, way: Way) -> Placed:
+def place(link: Link, fed: Federation, costs: Costs, device: torch.device, ways: Mapping[str, Way]) -> Placed:
     """Returns where this rank's clients live; every rank calls it."""
     runtime = fed.config.runtime
     mine = (platform.node(), link.node, identity(device), cores.mine(), room_here())
     hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
     places = list(zip(nodes, devices, strict=True))
     with link.agreed():  # a user's network may be missing on one node
-        records = Records(fed, way.channels_last)
+        records = Records(fed, ways)
     kind, why, pinned = "private", "", runtime.placement == "pinned"
     sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
 

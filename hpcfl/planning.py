@@ -78,9 +78,9 @@ def calibrated(fed: Federation) -> dict[str, float]:
     """Returns seconds per training sample of each architecture, tried on this machine."""
     batch, shape = fed.config.train.batch_size, fed.data.shape
     device = set_up(fed.config.runtime, 0)
-    chosen = way(fed.config.runtime, device.type)
     found = {}
     for name in fed.architectures:
+        chosen = way(fed.config.runtime, device.type, name)
         network = build(name, shape, *fed.dims).to(device)
         network.to(memory_format=chosen.memory_format)  # type: ignore[call-overload]
         trained = step(network, fed.config.train, chosen)

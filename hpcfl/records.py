@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from hpcfl.federation import Federation
 from hpcfl.models.network import Network, on_meta
 from hpcfl.state import Block, Layout, module_blocks
+from hpcfl.step.tune import Way
 
 
 class Records:
     """The blocks of every client's record, known on every rank."""
 
-    def __init__(self, fed: Federation, channels_last: bool = False):
+    def __init__(self, fed: Federation, ways: Mapping[str, Way] | None = None):
         self.fed = fed
         classes, features = fed.dims
         self.states: dict[str, Layout] = {}
@@ -22,7 +25,9 @@ class Records:
                 Block("local.present", torch.bool, (classes,)),
                 Block("diverged", torch.bool, ()),
             )
-            self.states[name] = Layout([*module_blocks(self.network(name), channels_last), *extra])
+            self.states[name] = Layout(
+                [*module_blocks(self.network(name), bool(ways and ways[name].channels_last)), *extra]
+            )
 
     def network(self, architecture: str) -> Network:
         """Returns a network without memory of its own."""

@@ -16,15 +16,9 @@ from hpcfl.views import View
 class Source:
     """The shared dataset, in the node's memory, and how a batch of it gets to a device."""
 
-    def __init__(
-        self,
-        data: Dataset,
-        settings: Data,
-        device: torch.device,
-        memory_format: torch.memory_format = torch.contiguous_format,
-    ):
+    def __init__(self, data: Dataset, settings: Data, device: torch.device):
         self.x, self.y = torch.from_numpy(data.x), torch.from_numpy(data.y)
-        self.device, self.is_images, self.memory_format = device, data.is_images, memory_format
+        self.device, self.is_images = device, data.is_images
         if data.is_images:
             half_C = np.full(data.shape[0], 0.5)
             known = (data.mean_C, data.std_C) if settings.normalise == "channel" else (half_C, half_C)
@@ -34,8 +28,10 @@ class Source:
                 for part_C in known
             )
 
-    def samples(self, index_N: np.ndarray) -> Samples:
-        return Samples(self, torch.from_numpy(index_N))
+    def samples(
+        self, index_N: np.ndarray, memory_format: torch.memory_format = torch.contiguous_format
+    ) -> Samples:
+        return Samples(self, torch.from_numpy(index_N), memory_format)
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ class Samples:
 
     source: Source
     index_N: Tensor
+    memory_format: torch.memory_format
 
     def __len__(self) -> int:
         return len(self.index_N)
@@ -63,8 +60,6 @@ class Samples:
             x_B = view(x_B, row_B.numpy())
         x_BHWC = x_B.to(torch.float32).sub_(source.mean_HWC).div_(source.std_HWC)
         x_BCHW = x_BHWC.permute(0, 3, 1, 2)
-        if (
-            source.memory_format == torch.contiguous_format
-        ):  # of one channel it is so already, by strides alone
+        if self.memory_format == torch.contiguous_format:  # of one channel it is so already, by strides alone
             return x_BCHW.contiguous().flatten().view(x_BCHW.shape), y_B
         return x_BCHW, y_B

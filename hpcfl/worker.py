@@ -62,7 +62,7 @@ class Worker:
         fed: Federation,
         method: Method,
         device: torch.device,
-        way: Way,
+        ways: Mapping[str, Way],
         records: Records,
         arena: Arena,
         clients: Iterable[int],
@@ -70,7 +70,7 @@ class Worker:
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
         self.pretrained = pretrained
-        self.source = Source(fed.data, fed.config.data, device, way.memory_format)
+        self.source = Source(fed.data, fed.config.data, device)
         self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
         names = sorted({fed.clients[i].architecture for i in clients})
         layouts = {name: records.states[name] for name in names}
@@ -79,7 +79,7 @@ class Worker:
         for name, layout in layouts.items():
             network, views = records.network(name), layout.views(self.buffer)
             bind(network, views)
-            self.slots[name] = Slot(step(network, fed.config.train, way), layout, views)
+            self.slots[name] = Slot(step(network, fed.config.train, ways[name]), layout, views)
         self.reports: dict[int, Report] = {}
         self.busy, self.since = 0.0, time.process_time()
 
@@ -112,7 +112,7 @@ class Worker:
             kept["z"].zero_()
             kept["right"].zero_()
         else:
-            samples = self.source.samples(self.fed.clients[i].test)
+            samples = self.source.samples(self.fed.clients[i].test, slot.step.way.memory_format)
             batch = self.fed.config.runtime.inference_batch
             z_ND = torch.cat([z_BD for z_BD, _ in features(slot.step, samples, batch)])
             with torch.no_grad():
@@ -147,7 +147,7 @@ class Worker:
         """Trains in the buffer, stores the local prototypes there, and returns the loss."""
         config = self.fed.config
         torch.manual_seed(seeds.key(config.seed, "train", i, t))
-        samples = self.source.samples(self.fed.clients[i].train)
+        samples = self.source.samples(self.fed.clients[i].train, slot.step.way.memory_format)
         means = ClassMeans(*self.fed.dims, device=self.device)
         running, augment = config.method.prototypes == "running", config.train.augment
         loss = train(

@@ -30,7 +30,7 @@ LAYERS = {
     "federation": BASE | PARTS,
     "schedule": set(),
     "cores": set(),
-    "records": PARTS | {"federation", "state"},
+    "records": PARTS | {"federation", "state", "step"},
     "arena": {"comm", "errors"},
     "placement": PARTS | {"arena", "cores", "federation", "records", "schedule", "step"},
     "devices": BASE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from hpcfl.arena import Arena
@@ -12,7 +14,7 @@ from hpcfl.methods.method import Method, compose
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.costs import costs
 from hpcfl.records import Records
-from hpcfl.step.tune import Way, way
+from hpcfl.step.tune import Way, ways
 from hpcfl.worker import Worker, fresh_network
 
 PLAIN, OURS = "plain loop", "hpcfl"
@@ -27,16 +29,17 @@ STAGES = {
 class Contest:
     def __init__(self, fed: Federation, device: torch.device, each: bool):
         config = fed.config
-        self.way = way(config.runtime, device.type)
+        self.ways = ways(config.runtime, device.type, fed.architectures)
         self.method = compose(fed.recipe, config.method)
         present_K = torch.ones(fed.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
-        ways = (STAGES if each else {}) | {OURS: self.way}
-        self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in ways.items()}
+        stages = {label: dict.fromkeys(fed.architectures, way) for label, way in STAGES.items()}
+        entered = (stages if each else {}) | {OURS: self.ways}
+        self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in entered.items()}
         self.plain = [
             Plain(fed, client, fresh_network(fed, client.id).to(device), device) for client in fed.clients
         ]
-        self.labels = [PLAIN, *ways]
+        self.labels = [PLAIN, *entered]
         counted = costs(
             fed.architectures,
             fed.data.shape,
@@ -66,11 +69,11 @@ class Contest:
         self.losses[self.names[i]].setdefault(label, loss)
 
 
-def _worker(fed: Federation, device: torch.device, way: Way, method: Method) -> Worker:
+def _worker(fed: Federation, device: torch.device, ways: Mapping[str, Way], method: Method) -> Worker:
     """Returns a worker with all clients, each with its first state."""
-    records, ids = Records(fed, way.channels_last), range(len(fed.clients))
+    records, ids = Records(fed, ways), range(len(fed.clients))
     arena = Arena(Solo(), "private", {i: records.layout(i).nbytes for i in ids}, leader=True)
-    worker = Worker(fed, method, device, way, records, arena, ids, {})
+    worker = Worker(fed, method, device, ways, records, arena, ids, {})
     for i in ids:
         worker.start(i)
     return worker

@@ -83,6 +83,11 @@ def find(name: str) -> Architecture:
     return Architecture(build, "your own", "–")
 
 
+def is_own(architecture: str) -> bool:
+    """Says whether a client's architecture is a user's own."""
+    return ":" in architecture
+
+
 def chosen(settings: Models) -> tuple[str, ...]:
     """Returns what the configuration names, as clients get it in turn: `extractor` or `extractor/head`."""
     group, head = settings.group, settings.head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from hpcfl.config import Runtime, Train
+from hpcfl.models.registry import is_own
 from hpcfl.step.layers import convolution, linear
 from hpcfl.step.sgd import SMALL, Direct, Sgd
 
@@ -28,6 +30,10 @@ class Way:
     """Multiplications in 16 bits; parameters, sums of gradients, losses and features in 32."""
     graphs: bool = False
     """Full batches are recorded once per client and round and replayed: CUDA graphs."""
+
+    def __str__(self) -> str:
+        chosen = [name.replace("_", " ") for name, value in vars(self).items() if value]
+        return " + ".join(chosen) or "plain"
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -50,8 +56,19 @@ class Way:
         return sgd
 
 
-def way(runtime: Runtime, device: str) -> Way:
-    """Returns how networks compute on a kind of device, cpu or cuda."""
+def way(runtime: Runtime, device: str, architecture: str) -> Way:
+    """Returns how a network computes on a kind of device, cpu or cuda.
+
+    A user's own network is left alone unless he says that it may be changed: it may look at its tensors'
+    memory (`view` after a convolution), or use a layer's weights by itself.
+    """
     bfloat16 = runtime.precision == "bfloat16"
-    direct = runtime.step == "direct" or (runtime.step == "auto" and device == "cpu" and not bfloat16)
-    return Way(direct, direct, direct or bfloat16, bfloat16, runtime.graphs and device == "cuda")
+    fits = device == "cpu" and not bfloat16 and not is_own(architecture)
+    direct = runtime.step == "direct" or (runtime.step == "auto" and fits)
+    channels_last = direct or (bfloat16 and not is_own(architecture))
+    return Way(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
+
+
+def ways(runtime: Runtime, device: str, architectures: Iterable[str]) -> dict[str, Way]:
+    """Returns how each network of a run computes."""
+    return {name: way(runtime, device, name) for name in architectures}

@@ -170,13 +170,16 @@ def test_a_step_of_a_network_is_the_plain_step(name):
 
 
 def test_which_way_by_device_and_precision():
-    assert way(Runtime(), "cpu") == Way()
-    assert way(Runtime(), "cuda") == PLAIN
-    assert way(Runtime(graphs=True), "cuda").graphs
-    assert not way(Runtime(graphs=True), "cpu").graphs
-    assert way(Runtime(step="plain"), "cpu") == PLAIN
-    assert way(Runtime(step="direct"), "cuda") == Way()
-    half = way(Runtime(precision="bfloat16"), "cpu")
+    assert way(Runtime(), "cpu", "cnn") == Way()
+    assert way(Runtime(), "cuda", "cnn") == PLAIN
+    assert way(Runtime(), "cpu", "nets:mine") == PLAIN
+    assert way(Runtime(step="direct"), "cpu", "nets:mine/linear") == Way()
+    assert way(Runtime(graphs=True), "cuda", "cnn").graphs
+    assert not way(Runtime(graphs=True), "cpu", "cnn").graphs
+    assert way(Runtime(step="plain"), "cpu", "cnn") == PLAIN
+    assert way(Runtime(step="direct"), "cuda", "cnn") == Way()
+    assert (str(Way()), str(PLAIN)) == ("direct + products + channels last", "plain")
+    half = way(Runtime(precision="bfloat16"), "cpu", "cnn")
     assert half.bfloat16
     assert not half.direct
     assert isinstance(half.sgd(nn.Linear(2, 2), Train()), Sgd)
