@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.config import Train
 from hpcfl.methods.prototypes import ClassMeans
 from hpcfl.samples import Samples
 from hpcfl.step.step import Guide, Step
@@ -30,7 +29,6 @@ def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray
 def train(
     step: Step,
     samples: Samples,
-    settings: Train,
     guide: Guide | None,
     shuffle: Callable[[int], np.random.Generator],
     seen: ClassMeans | None = None,
@@ -41,6 +39,7 @@ def train(
     `shuffle` gives an epoch's generator, `view` how its images are changed; `seen`, if given, collects the
     features met on the way.
     """
+    settings = step.settings
     step.begin(guide)
     total = torch.zeros((), dtype=torch.float64, device=samples.source.device)
     for epoch in range(settings.epochs):
@@ -51,6 +50,7 @@ def train(
             total += loss * len(which)
             if seen is not None:
                 seen.add(z_BD, y_B)
+    step.end()
     return total.item() / (len(samples) * settings.epochs)
 
 

@@ -213,6 +213,8 @@ class Config(Section):
             raise ValueError("models.weights: must have as many numbers as models.list has names")
         if self.runtime.step == "direct" and self.runtime.precision != "float32":
             raise ValueError("runtime.step = 'direct': only with runtime.precision = 'float32'")
+        if self.runtime.graphs and self.runtime.device == "cpu":
+            raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
         deal = self.partition
         if (deal.file is not None) != (deal.name == "file"):
             raise ValueError(f"partition.name = {deal.name!r}: 'file' and the key partition.file go together")

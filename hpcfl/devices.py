@@ -25,14 +25,15 @@ def set_up(runtime: Runtime, local_rank: int, on: str | None = None) -> torch.de
     """Loads torch, fixes what would change bits, and returns this rank's device, or the one given."""
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(runtime.threads)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is only then the same every time
-    if runtime.precision == "bfloat16":  # tiles (AMX) crash on virtual machines that only claim to have them
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    # bfloat16 by tiles (AMX) crashes on virtual machines that only claim to have them
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     import torch
 
     torch.set_num_threads(runtime.threads)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = torch.device(device_for(on or runtime.device, local_rank, count))
     if device.type == "cuda":
+        torch.cuda.set_device(device)
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.allow_tf32 = False
     return device

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,7 +14,8 @@ from hpcfl.federation import Federation
 from hpcfl.machine import Machine, gib
 from hpcfl.models.costs import Cost
 from hpcfl.records import Records
-from hpcfl.schedule import Pool, deal, pools
+from hpcfl.schedule import Pool, deal, makespan, pools
+from hpcfl.step.tune import way
 
 ROUNDS = 20
 """Rounds whose participants are looked at: selection is known, so this is no estimate."""
@@ -121,7 +121,7 @@ class Forecast:
             for number, pool in enumerate(self.pools):
                 mine = [float(cost_M[i]) for i in who if self.pool_of[i] == number]
                 at_once = min(len(pool.ranks), self._slots(pool.node)) if self._on_cpu(number) else 1
-                most = max(most, _makespan(mine, at_once))
+                most = max(most, makespan(mine, at_once))
                 load[pool.node] += sum(mine)
             if not self.machine.devices:
                 most = max(most, *(load[node] / self._slots(node) for node in range(self.machine.nodes)))
@@ -165,14 +165,12 @@ class Forecast:
         return Memory(parts | self._training(pool) if self._on_cpu(pool) else parts)
 
     def _training(self, pool: int) -> dict[str, int]:
-        mine = self.clients_of(pool)
-        if not mine:
-            return {"network": 0, "gradients": 0, "activations": 0}
-        trained = 4 * max(self._cost(i).parameters for i in mine)
+        mine, device = self.clients_of(pool), self.device_of[pool]
+        costs = [self._cost(i) for i in mine]
         return {
-            "network": max(self.records.state(i).nbytes for i in mine),
-            "gradients": trained * (2 if self.fed.config.train.momentum else 1),
-            "activations": max(max(self._cost(i).activations, self._cost(i).inference) for i in mine),
+            "network": max((self.records.state(i).nbytes for i in mine), default=0),
+            "gradients": max((self._gradients(i, device) for i in mine), default=0),
+            "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
         }
 
     def node_memory(self, node: int) -> Memory:
@@ -201,8 +199,14 @@ class Forecast:
     def _average(self, node: int) -> int:
         """Returns the gradients and activations of an average client of a node."""
         mine = [c.id for c in self.fed.clients if self.pools[self.pool_of[c.id]].node == node]
-        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in mine]
+        each = [self._gradients(i, "cpu") + self._cost(i).activations for i in mine]
         return sum(each) // max(1, len(each))
+
+    def _gradients(self, i: int, device: str) -> int:
+        """Returns the bytes of a client's gradients, unless they are dropped at once, and velocities."""
+        config, kind = self.fed.config, device.partition(":")[0]
+        kept = not way(config.runtime, kind, self.fed.clients[i].architecture).direct
+        return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
         """Bytes of the records of a node's clients."""
@@ -237,11 +241,3 @@ class Forecast:
         if spare > 0:
             said.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
         return said
-
-
-def _makespan(costs: Sequence[float], slots: int) -> float:
-    """Returns when the last of these is done if each free slot takes the largest that is left."""
-    busy = [0.0] * slots
-    for cost in sorted(costs, reverse=True):
-        heapq.heappush(busy, heapq.heappop(busy) + cost)
-    return max(busy)

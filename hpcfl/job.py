@@ -6,7 +6,7 @@ import faulthandler
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,7 @@ def _federate(
     from hpcfl.rounds import run
     from hpcfl.schedule import Costs
     from hpcfl.server import Server
-    from hpcfl.step.tune import ways
+    from hpcfl.step.tune import in_words, ways
     from hpcfl.worker import Worker
 
     known = (fed.architectures, fed.data.shape, *fed.dims)
@@ -140,7 +140,7 @@ def _federate(
                 fed,
                 link,
                 counted,
-                placed.words() | {"device": str(device)} | {"step": _in_words(chosen)},
+                placed.words() | {"device": str(device)} | {"step": in_words(chosen)},
             )
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
@@ -171,12 +171,6 @@ def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> st
         f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
         f"{f' ({placed.why})' if placed.why else ''}"
     )
-
-
-def _in_words(ways: Mapping[str, object]) -> str:
-    """Returns how networks compute: once, if all do so alike."""
-    alike = {str(way) for way in ways.values()}
-    return alike.pop() if len(alike) == 1 else ", ".join(f"{name}: {way}" for name, way in ways.items())
 
 
 def _reason(server: Server) -> str:

@@ -24,7 +24,7 @@ from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import parts
 from hpcfl.screen import kilobytes, many
 from hpcfl.show import console
-from hpcfl.step.step import step
+from hpcfl.step.step import WARM, step
 from hpcfl.step.tune import way
 
 STEPS = 3
@@ -90,13 +90,13 @@ def calibrated(fed: Federation) -> dict[str, float]:
             x_B = x_B.contiguous(memory_format=chosen.memory_format)
         y_B = torch.arange(len(x_B), device=device) % fed.dims[0]
         times = []
-        for _ in range(1 + STEPS):
+        for _ in range(1 + WARM + STEPS):
             start = time.perf_counter()
             trained(x_B, y_B)
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        found[name] = float(np.median(times[1:])) / len(x_B)
+        found[name] = float(np.median(times[1 + WARM :])) / len(x_B)
     return found
 
 

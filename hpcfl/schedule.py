@@ -178,3 +178,11 @@ class Roster:
         yield
         if self.gate:
             self.gate.leave()
+
+
+def makespan(costs: Sequence[float], slots: int) -> float:
+    """Returns when the last of these is done if each free slot takes the largest that is left."""
+    busy = [0.0] * slots
+    for cost in sorted(costs, reverse=True):
+        heapq.heappush(busy, heapq.heappop(busy) + cost)
+    return max(busy)

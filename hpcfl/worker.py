@@ -153,7 +153,6 @@ class Worker:
         loss = train(
             slot.step,
             samples,
-            config.train,
             (lambda z_BD, y_B: self.method.guide(z_BD, y_B, target)) if target.present_K.any() else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,

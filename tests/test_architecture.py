@@ -45,7 +45,7 @@ LAYERS = {
     "log": BASE | PARTS | {"configfile", "federation", "files"},
     "heatmap": {"federation", "files"},
     "machine": {"arena", "cores", "errors"},
-    "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule"},
+    "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule", "step"},
     "server": BASE | PARTS | {"federation", "log", "schedule", "stopwatch"},
     "rounds": BASE | PARTS | {"federation", "schedule", "server", "stopwatch", "worker"},
 }

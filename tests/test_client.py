@@ -54,7 +54,6 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
     loss = train(
         step(ours, settings, way),
         samples,
-        settings,
         lambda z, y: Euclid(10.0, "mse")(z, y, target),
         lambda epoch: np.random.default_rng(epoch),
     )
@@ -86,8 +85,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
 def test_running_prototypes_collect_the_features_met_in_training(samples):
     network = build("mlp_64", (2,), K, D)
     seen = ClassMeans(K, D)
-    settings = Train(epochs=3)
-    train(step(network, settings, Way()), samples, settings, None, np.random.default_rng, seen)
+    train(step(network, Train(epochs=3), Way()), samples, None, np.random.default_rng, seen)
     assert seen.count_K.tolist() == (3 * torch.bincount(samples.labels_N, minlength=K)).tolist()
 
 
@@ -105,8 +103,7 @@ def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
 def test_a_parameter_that_the_loss_does_not_reach_stays_as_it_is(samples, way):
     network = build("mlp_64", (2,), K, D)
     network.extractor.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
-    settings = Train(momentum=0.5)
-    loss = train(step(network, settings, way), samples, settings, None, np.random.default_rng)
+    loss = train(step(network, Train(momentum=0.5), way), samples, None, np.random.default_rng)
     assert np.isfinite(loss)
     assert network.extractor.get_parameter("unused").eq(1).all()
 
@@ -121,8 +118,8 @@ def test_batch_norm_trains_on_any_number_of_samples(n, size):
     network = build("resnet4", (3, 16, 16), 3, 8)
     before = [p.clone() for p in network.parameters()]
     samples = Source(data, Data(), torch.device("cpu")).samples(np.arange(n))
-    trained, settings = step(network, Train(), Way()), Train(batch_size=size)
-    assert np.isfinite(train(trained, samples, settings, None, np.random.default_rng))
+    trained = step(network, Train(batch_size=size), Way())
+    assert np.isfinite(train(trained, samples, None, np.random.default_rng))
     assert any(not torch.equal(p, q) for p, q in zip(before, network.parameters(), strict=True))
     counters = {int(b) for name, b in network.named_buffers() if name.endswith("num_batches_tracked")}
     assert counters == {{1: 0, 2: 1, 33: 1, 65: 2, 3: 0}[n]}

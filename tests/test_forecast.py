@@ -9,11 +9,12 @@ import pytest
 
 from hpcfl.configfile import load
 from hpcfl.federation import plan
-from hpcfl.forecast import Forecast, _makespan
+from hpcfl.forecast import Forecast
 from hpcfl.log.reader import read
 from hpcfl.machine import Machine
 from hpcfl.models.costs import costs
 from hpcfl.planning import _ranges
+from hpcfl.schedule import makespan
 
 GIB = 2**30
 
@@ -72,8 +73,8 @@ def test_clients_are_dealt_to_devices_as_in_a_run():
 
 
 def test_makespan_and_imbalance():
-    assert _makespan([3, 3, 2, 2, 2], 2) == 7  # 3+2+2 against 3+2
-    assert _makespan([5], 3) == 5
+    assert makespan([3, 3, 2, 2, 2], 2) == 7  # 3+2+2 against 3+2
+    assert makespan([5], 3) == 5
     even = forecast("partition.name=iid", "models.list=['mlp_64']", ranks=5)
     assert even.imbalance == pytest.approx(1, abs=0.01)
     pinned = forecast("partition.name=iid", "models.list=['mlp_64']", "runtime.placement=pinned", ranks=17)
@@ -95,15 +96,18 @@ def test_memory_adds_up():
     cost = said.costs["mlp_256"]
     parts = said.node_memory(0).parts
     assert parts["programs"] == 5 * 100 + 7
-    assert parts["gradients"] == 4 * 2 * 4 * cost.parameters  # four at a time, with momentum
+    assert parts["gradients"] == 4 * 4 * cost.parameters  # four at a time: momentum alone
     assert parts["networks"] == 4 * said.records.state(0).nbytes
     assert parts["arena"] == sum(said.records.layout(i).nbytes for i in range(20))
     assert parts["data"] == 5 * said.fed.data.x.nbytes
     assert said.records.state(0).nbytes >= cost.state
     assert parts["kept by waiting ranks"] == 0
     crowded = forecast("models.list=['mlp_256']", ranks=21).node_memory(0).parts
-    assert crowded["gradients"] == 4 * 4 * cost.parameters
-    assert crowded["kept by waiting ranks"] == 16 * (4 * cost.parameters + cost.activations)
+    assert crowded["gradients"] == 0  # they are dropped as they come
+    assert crowded["kept by waiting ranks"] == 16 * cost.activations
+    plain = forecast("models.list=['mlp_256']", "runtime.step=plain", ranks=21).node_memory(0).parts
+    assert plain["gradients"] == 4 * 4 * cost.parameters
+    assert plain["kept by waiting ranks"] == 16 * (4 * cost.parameters + cost.activations)
 
 
 def test_warnings():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 
 from hpcfl.arena import Arena
 from hpcfl.bench.plain import Plain
+from hpcfl.bench.table import OURS, PLAIN
 from hpcfl.comm.solo import Solo
+from hpcfl.errors import BadInput
 from hpcfl.federation import Federation
 from hpcfl.methods.method import Method, compose
 from hpcfl.methods.prototypes import Prototypes
@@ -17,7 +20,6 @@ from hpcfl.records import Records
 from hpcfl.step.tune import Way, ways
 from hpcfl.worker import Worker, fresh_network
 
-PLAIN, OURS = "plain loop", "hpcfl"
 STAGES = {
     "hpcfl, torch's step": Way(direct=False, products=False, channels_last=False),
     "+ channels last": Way(direct=False, products=False),
@@ -48,9 +50,9 @@ class Contest:
             config.runtime.inference_batch,
         )
         # forward, and twice that backward, in training; forward for prototypes and for the test data
+        passes = 3 * config.train.epochs + (config.method.prototypes == "eval")
         self.flops = {
-            c.architecture: counted[c.architecture].flops
-            * ((3 * config.train.epochs + 1) * len(c.train) + len(c.test))
+            c.architecture: counted[c.architecture].flops * (passes * len(c.train) + len(c.test))
             for c in fed.clients
         }
         self.names = fed.architectures
@@ -66,6 +68,8 @@ class Contest:
             worker.update(t, i, self.target)
             worker.look(i)
             loss = worker.take_reports()[1][0].loss
+        if not math.isfinite(loss):
+            raise BadInput(f"{self.names[i]} diverges: nothing to compare; lower train.lr or method.weight")
         self.losses[self.names[i]].setdefault(label, loss)
 
 

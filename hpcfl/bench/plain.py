@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
@@ -21,7 +23,7 @@ class Plain:
     def __init__(self, fed: Federation, client: Client, network: Network, device: torch.device):
         self.fed, self.client, self.network = fed, client, network
         source = Source(fed.data, fed.config.data, device)
-        (self.x, self.y), (self.x_test, self.y_test) = (
+        (self.x_N, self.y_N), (self.test_N, _) = (
             samples.batch(np.arange(len(samples)))
             for samples in (source.samples(client.train), source.samples(client.test))
         )
@@ -32,30 +34,33 @@ class Plain:
         optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
         torch.manual_seed(seeds.key(config.seed, "train", self.client.id, t))
         network.train()
-        total = torch.zeros((), dtype=torch.float64, device=self.x.device)
+        total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
         for epoch in range(config.train.epochs):
             shuffle = seeds.generator(config.seed, "shuffle", self.client.id, t, epoch)
-            order = shuffle.permutation(len(self.x))
+            order = shuffle.permutation(len(self.x_N))
             for which in batches(order, config.train.batch_size, network.has_batch_norm):
-                x, y = self.x[which], self.y[which]
-                z = network.extractor(x)
-                loss = cross_entropy(network.head(z), y) + method.guide(z, y, target)
+                row_B = torch.from_numpy(which)
+                x_B, y_B = self.x_N[row_B], self.y_N[row_B]
+                with network.for_one_sample() if len(which) == 1 else nullcontext():
+                    z_BD = network.extractor(x_B)
+                loss = cross_entropy(network.head(z_BD), y_B) + method.guide(z_BD, y_B, target)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
                 total += loss.detach() * len(which)
         network.eval()
         with torch.no_grad():
-            sums = torch.zeros(self.fed.dims, device=self.x.device)
-            for which in self._in_order(len(self.x)):
-                sums.index_add_(0, self.y[which], network.extractor(self.x[which]))
-            counts = torch.bincount(self.y, minlength=classes)
-            prototypes = sums / counts.clamp_min(1)[:, None]
-            for which in self._in_order(len(self.x_test)):
-                z = network.extractor(self.x_test[which])
-                network.head(z).argmax(1)
-                torch.cdist(z, prototypes).argmin(1)
-        return total.item() / (len(self.x) * config.train.epochs)
+            sum_KD = torch.zeros(self.fed.dims, device=self.x_N.device)
+            if config.method.prototypes == "eval":
+                for part in self._in_order(len(self.x_N)):
+                    sum_KD.index_add_(0, self.y_N[part], network.extractor(self.x_N[part]))
+            mean_KD = sum_KD / torch.bincount(self.y_N, minlength=classes).clamp_min(1)[:, None]
+            for part in self._in_order(len(self.test_N)):
+                z_BD = network.extractor(self.test_N[part])
+                network.head(z_BD).argmax(1)
+                torch.cdist(z_BD, mean_KD).argmin(1)
+        return total.item() / (len(self.x_N) * config.train.epochs)
 
-    def _in_order(self, samples: int) -> list[np.ndarray]:
-        return batches(np.arange(samples), self.fed.config.runtime.inference_batch, merge_single=False)
+    def _in_order(self, samples: int) -> list[slice]:
+        batch = self.fed.config.runtime.inference_batch
+        return [slice(start, start + batch) for start in range(0, samples, batch)]

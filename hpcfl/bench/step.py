@@ -36,8 +36,8 @@ def step(
 ) -> int:
     """Measures on all ranks, prints on rank 0, and returns the exit code."""
     old = read_figures(baseline) if baseline else None
-    if out and not os.access(Path(out).parent, os.W_OK):
-        raise BadInput(f"--json {out}: its directory cannot be written to")
+    if out and (Path(out).is_dir() or not os.access(Path(out).parent, os.W_OK)):
+        raise BadInput(f"--json {out}: cannot be written")
     fed = shortened(plan(load(path, settings)), samples)
     link = open_link(launcher())
 
@@ -76,8 +76,10 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
 
     from hpcfl.bench.contest import Contest
     from hpcfl.bench.limits import Limits, timed
+    from hpcfl.step.tune import in_words
 
-    contest, limits = Contest(fed, device, each), Limits(device)
+    with link.agreed():
+        contest, limits = Contest(fed, device, each), Limits(device)
     figures: dict[str, Any] = {
         "config": dump(fed.config),
         "ranks": link.size,
@@ -85,7 +87,7 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "device": str(device),
-        "step": {name: str(way) for name, way in contest.ways.items()},
+        "step": in_words(contest.ways),
         "samples": len(fed.clients[0].train),
         "repeats": repeats,
         "limits": {"gemm": [], "memory": []},
@@ -95,7 +97,8 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
     ids = range(len(fed.clients))
     seconds = {(i, label): np.zeros((repeats, TURNS)) for i in ids for label in contest.labels}
     for i, label in seconds:
-        contest.run(label, i, 0)  # libraries set themselves up
+        with link.agreed():
+            contest.run(label, i, 0)  # libraries set themselves up
     for repeat, turn in np.ndindex(repeats, TURNS):
         if turn == 0:
             for name, measure in (("gemm", limits.multiplications), ("memory", limits.memory)):
@@ -112,5 +115,8 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
 
 def _mean(link: Link, measure: Callable[[], float]) -> float:
     """Returns the mean over ranks of what all measure at the same time."""
+    mine = 0.0
     link.facts(None)
-    return float(np.mean(link.facts(measure())))
+    with link.agreed():
+        mine = measure()
+    return float(np.mean(link.facts(mine)))

@@ -14,6 +14,7 @@ from hpcfl.files import aside, put
 from hpcfl.screen import many
 from hpcfl.show import console
 
+PLAIN, OURS = "plain loop", "hpcfl"
 ALL = "all together"
 
 
@@ -30,8 +31,10 @@ def read_figures(path: str) -> dict[str, Any]:
     """Returns figures that were kept."""
     try:
         figures = json.loads(Path(path).read_text())
-        for name in figures["seconds"]:
-            ratios(figures, name, list(figures["seconds"][name])[-1])
+        lists = [times for known in figures["seconds"].values() for times in known.values()]
+        if {len([float(time) for time in times]) for times in lists} != {figures["repeats"]}:
+            raise ValueError
+        figures["config"].splitlines()
     except OSError as error:
         raise BadInput(f"--baseline {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -47,8 +50,7 @@ def seconds(figures: dict[str, Any], name: str, label: str) -> np.ndarray:
 
 def ratios(figures: dict[str, Any], name: str, label: str) -> np.ndarray:
     """Returns by repeat the seconds by those of the plain loop."""
-    plain = next(iter(figures["seconds"][next(iter(figures["seconds"]))]))
-    return seconds(figures, name, label) / seconds(figures, name, plain)
+    return seconds(figures, name, label) / seconds(figures, name, PLAIN)
 
 
 def shares(figures: dict[str, Any], name: str, label: str) -> np.ndarray:
@@ -65,7 +67,8 @@ def print_figures(figures: dict[str, Any], old: dict[str, Any] | None) -> None:
     screen.print(
         f"{many(figures['ranks'], 'rank')} on {figures['device']} ({figures['instructions']}), each alike: "
         f"matrix product {_spread(gemm, '.0f')} GFLOP/s, memory {_spread(memory, '.1f')} GB/s; "
-        f"{figures['samples']} samples, medians of {many(figures['repeats'], 'repeat')}"
+        f"{figures['samples']} samples, medians of {many(figures['repeats'], 'repeat')}; "
+        f"plain loop: torch's own, float32; hpcfl: {figures['step']}"
     )
     table = Table("architecture", "", box=None, pad_edge=False)
     for head in ("ms per sample", "÷ plain", "least", "most", "of GEMM limit", "loss"):
@@ -87,13 +90,19 @@ def print_figures(figures: dict[str, Any], old: dict[str, Any] | None) -> None:
                 f"{100 * np.median(shares(figures, name, label)):.0f}%",
                 "" if name == ALL else f"{figures['losses'][name][label]:.5f}",
             ]
-            table.add_row(*row, *(_before(old, name, label, float(np.median(ratio_T))) if old else ()))
+            alike = old and (name != ALL or old["seconds"].keys() == figures["seconds"].keys())
+            now = float(np.median(ratio_T))
+            table.add_row(*row, *(_before(old if alike else None, name, label, now) if old else ()))
     screen.print(table)
+    if old and old["config"] != figures["config"]:
+        screen.print("before: another configuration")
 
 
-def _before(old: dict[str, Any], name: str, label: str, now: float) -> tuple[str, str]:
-    known = old["seconds"] if name == ALL else {name: old["seconds"].get(name, {})}
-    if not all(label in labels for labels in known.values()):
+def _before(old: dict[str, Any] | None, name: str, label: str, now: float) -> tuple[str, str]:
+    if old is None:
+        return "–", "–"
+    known = old["seconds"].values() if name == ALL else [old["seconds"].get(name, {})]
+    if not all(label in labels and PLAIN in labels for labels in known):
         return "–", "–"
     before = float(np.median(ratios(old, name, label)))
     return f"{before:.3f}", f"{now / before:.3f}"

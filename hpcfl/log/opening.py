@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -39,6 +40,7 @@ def create(
         "mpi": link.library,
         **where,
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
         "rounds": fed.config.federation.rounds,
         **{f"version_{name}": version(name) for name in ("hpcfl", "torch", "numpy", "h5py", "mpi4py")},
         "version_python": platform.python_version(),

@@ -217,6 +217,8 @@ def _axes(layer: nn.Conv2d, x_BCHW: Tensor) -> tuple[Axis | None, Axis | None]:
     """Returns both axes of a convolution that is better done as a product."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros" or layer.dilation != (1, 1):
         return None, None
+    if x_BCHW.dim() != 4:
+        return None, None
     size = zip(x_BCHW.shape[2:], layer.kernel_size, layer.stride, layer.padding, strict=True)
     down, right = (axis(*each) for each in size)
     if down is None or right is None:

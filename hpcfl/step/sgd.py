@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hpcfl.config import Train
+from hpcfl.errors import Fatal
 
+UNSEEN = "a network uses the weights of a layer by themselves: train it with runtime.step = 'plain'"
 SMALL = 8192
 """Weights so few that torch's own layer does as well, and that wait for each other to move together."""
 
@@ -31,6 +33,9 @@ class Sgd:
     def step(self, loss: Tensor) -> None:
         """Moves the parameters along the gradients of the loss, which are then gone."""
         loss.backward()
+        self._together()
+
+    def _together(self) -> None:
         moved = [p for p in self.parameters if p.grad is not None]
         if not moved:
             return
@@ -61,35 +66,46 @@ class Direct(Sgd):
     def __init__(self, network: nn.Module, settings: Train):
         super().__init__(network, settings)
         self.uses: Counter[Tensor] = Counter()
+        self.moved: set[Tensor] = set()
         for parameter in self.parameters:
             if parameter.numel() > SMALL:
                 parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def begin(self) -> None:
         super().begin()
+        self._forget()
+
+    def _forget(self) -> None:
         self.uses.clear()
+        self.moved.clear()
 
     def used(self, weight: Tensor) -> None:
         """Counts a use that will have a gradient."""
         self.uses[weight] += torch.is_grad_enabled()
 
     def step(self, loss: Tensor) -> None:
-        super().step(loss)
-        self.uses.clear()
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            raise Fatal(UNSEEN) if "inplace operation" in str(error) else error from None
+        if any(parameter.grad is not None for parameter in self.moved):
+            raise Fatal(UNSEEN)
+        self._together()
+        self._forget()
 
     @torch.no_grad()
     def _arrived(self, parameter: Tensor) -> None:
-        if parameter.grad is not None:
-            self.along(parameter, parameter.grad)
-            parameter.grad = None
-
-    def along(self, parameter: Tensor, gradient: Tensor) -> None:
+        if parameter.grad is None or parameter in self.moved:
+            return
+        gradient = parameter.grad
         if self.momentum:
             gradient = self._velocity(parameter).mul_(self.momentum).add_(gradient)
         parameter.add_(gradient, alpha=-self.lr)
+        parameter.grad = None
 
     def along_product(self, parameter: Tensor, view_OI: Tensor, g_RO: Tensor, x_RI: Tensor) -> None:
         """Moves a part of a parameter along gᵀx, which is added to it by the multiplication itself."""
+        self.moved.add(parameter)
         if not self.momentum:
             view_OI.addmm_(g_RO.t(), x_RI, alpha=-self.lr)
             return

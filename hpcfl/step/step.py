@@ -24,7 +24,7 @@ class Step:
     """A network and the way in which it is trained."""
 
     def __init__(self, network: Network, settings: Train, way: Way):
-        self.network, self.way = network, way
+        self.network, self.settings, self.way = network, settings, way
         self.sgd = way.sgd(network, settings)
         self.guide: Guide | None = None
 
@@ -33,6 +33,11 @@ class Step:
         self.network.train()
         self.sgd.begin()
         self.guide = guide
+
+    def end(self) -> None:
+        """Keeps nothing of the client."""
+        self.sgd.begin()
+        self.guide = None
 
     def features(self, x_B: Tensor) -> Tensor:
         """Returns the features of a batch."""
@@ -69,22 +74,23 @@ class Recorded(Step):
 
     stream: torch.cuda.Stream | None = None
 
-    def begin(self, guide: Guide | None) -> None:
-        super().begin(guide)
-        self.taken = 0
-        self.replay: Callable[[], None] | None = None
+    taken = 0
+    replay: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        super().end()
+        self.taken, self.replay = 0, None
+        self.x_B = self.y_B = torch.empty(0)
+        self.given = self.x_B, self.y_B
 
     def __call__(self, x_B: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
         self.taken += 1
-        if self.taken <= WARM or len(x_B) == 1:
-            with self.aside():
+        if self.taken <= WARM or len(x_B) != self.settings.batch_size or len(x_B) == 1:
+            with self.beside():
                 return super().__call__(x_B, y_B)
         if self.replay is None:
             self.x_B, self.y_B = x_B.clone(), y_B.clone()
             self.replay = self.record()
-        if x_B.shape != self.x_B.shape:
-            with self.aside():
-                return super().__call__(x_B, y_B)
         self.x_B.copy_(x_B)
         self.y_B.copy_(y_B)
         self.replay()
@@ -101,7 +107,7 @@ class Recorded(Step):
         return graph.replay
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def beside(self) -> Iterator[None]:
         """Within, work goes to the stream that is recorded: autograd remembers where it met a parameter."""
         self.stream = self.stream or torch.cuda.Stream()
         self.stream.wait_stream(torch.cuda.current_stream())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ class Way:
     channels_last: bool = True
     """Images and their kernels lie in memory pixel by pixel, all channels of a pixel together."""
     bfloat16: bool = False
-    """Multiplications in 16 bits; parameters, sums of gradients, losses and features in 32."""
+    """Networks compute in 16 bits (torch's autocast); parameters, losses and prototypes have 32."""
     graphs: bool = False
     """Full batches are recorded once per client and round and replayed: CUDA graphs."""
 
@@ -49,6 +49,8 @@ class Way:
             return Sgd(network, settings)
         sgd = Direct(network, settings)
         for layer in network.modules() if self.products else ():
+            if not isinstance(getattr(layer, "weight", None), nn.Parameter):
+                continue  # it is computed from others
             if type(layer) is nn.Linear and layer.weight.numel() > SMALL:
                 layer.forward = partial(linear, layer, sgd)  # type: ignore[method-assign]
             elif type(layer) is nn.Conv2d:
@@ -72,3 +74,9 @@ def way(runtime: Runtime, device: str, architecture: str) -> Way:
 def ways(runtime: Runtime, device: str, architectures: Iterable[str]) -> dict[str, Way]:
     """Returns how each network of a run computes."""
     return {name: way(runtime, device, name) for name in architectures}
+
+
+def in_words(ways: Mapping[str, Way]) -> str:
+    """Returns how networks compute: once, if all do so alike."""
+    alike = {str(way) for way in ways.values()}
+    return alike.pop() if len(alike) == 1 else ", ".join(f"{name}: {way}" for name, way in ways.items())

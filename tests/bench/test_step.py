@@ -39,8 +39,8 @@ def test_all_contestants_do_the_same_work(figures):
 def test_figures_by_hand():
     kept = {
         "seconds": {
-            "a": {"plain": [2.0, 4.0], "ours": [1.0, 1.0]},
-            "b": {"plain": [2.0, 2.0], "ours": [1, 2]},
+            "a": {"plain loop": [2.0, 4.0], "ours": [1.0, 1.0]},
+            "b": {"plain loop": [2.0, 2.0], "ours": [1, 2]},
         },
         "limits": {"gemm": [10.0, 20.0]},
         "flops": {"a": 5, "b": 15},
@@ -48,7 +48,7 @@ def test_figures_by_hand():
     assert ratios(kept, "a", "ours").tolist() == [0.5, 0.25]
     assert ratios(kept, ALL, "ours").tolist() == [0.5, 0.5]
     assert shares(kept, "a", "ours").tolist() == [0.5, 0.25]
-    assert shares(kept, ALL, "plain").tolist() == [20 / 4 / 10, 20 / 6 / 20]
+    assert shares(kept, ALL, "plain loop").tolist() == [20 / 4 / 10, 20 / 6 / 20]
 
 
 def test_against_older_figures(figures, tmp_path):
@@ -68,7 +68,11 @@ def test_against_older_figures(figures, tmp_path):
     [
         (["--baseline", "nowhere.json"], "--baseline nowhere.json: No such file"),
         (["--baseline", __file__], "not a file that hpcfl bench step --json wrote"),
-        (["--json", "no/where/x.json"], "--json no/where/x.json: its directory"),
+        (["--json", "no/where/x.json"], "--json no/where/x.json: cannot be written"),
+        (["--json", "."], "--json .: cannot be written"),
+        (["--set", "train.lr=1e30", "--samples", "24"], "diverges: nothing to compare"),
+        (["--set", "models.list=['nosuch:net']"], "nosuch:net cannot be imported"),
+        (["--set", "models.group=resnet8"], "resnet8 takes images"),
         (["--set", "models.group=none"], "models.group"),
         (["--set", "runtime.precision=bfloat16", "--set", "runtime.step=direct"], "only with"),
     ],

@@ -50,6 +50,14 @@ CASES = {
         "models.list=['resnet10', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
         *("models.head=htc4", "train.batch_size=7", "train.momentum=0.5", "partition.name=iid"),
     ],
+    "plain": [
+        *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.step=plain"),
+    ],
+    "bfloat16": [
+        *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.precision=bfloat16"),
+    ],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hpcfl.config import Config, Runtime, Train
+from hpcfl.errors import Fatal
 from hpcfl.models.network import Network, build
 from hpcfl.step.layers import axis
 from hpcfl.step.sgd import Direct, Sgd
@@ -96,23 +97,37 @@ def test_a_weight_with_several_uses_moves_once_by_all_of_them():
     moved_alike(Twice(), (4, 100), 0.5)
 
 
-class Other(nn.Module):
-    """A weight that is also used where no layer sees it, after and before the layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = nn.Linear(100, 100)
-
-    def forward(self, x):
-        return self.one(nn.functional.linear(x, self.one.weight))
+USES = {
+    "before": lambda layer, x: layer(nn.functional.linear(x, layer.weight)),
+    "after": lambda layer, x: nn.functional.linear(layer(x), layer.weight),
+    "beside": lambda layer, x: layer(x) + layer.weight.sum(),
+}
 
 
-def test_a_use_that_no_layer_sees_is_never_wrong_in_silence():
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_use_that_no_layer_sees_is_never_wrong_in_silence(use, momentum):
     torch.manual_seed(0)
-    network = Other()
-    sgd = Way().sgd(network, Train())
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        sgd.step(network(torch.randn(4, 100, requires_grad=True)).sum())
+    layer = nn.Linear(100, 100)
+    sgd = Way().sgd(layer, Train(momentum=momentum))
+    with pytest.raises(Fatal, match="train it with runtime"):
+        sgd.step(USES[use](layer, torch.randn(4, 100, requires_grad=True)).sum())
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
+def test_a_weight_that_is_computed_from_others_moves_by_them():
+    torch.manual_seed(0)
+    layer = nn.Linear(100, 100)
+    nn.utils.weight_norm(layer)
+    sgd = Way().sgd(layer, Train(lr=0.1))
+    before = layer.get_parameter("weight_v").clone()
+    sgd.step(layer(torch.randn(4, 100)).square().sum())
+    assert not torch.equal(layer.get_parameter("weight_v"), before)
+
+
+def test_an_image_without_a_batch():
+    torch.manual_seed(0)
+    moved_alike(nn.Conv2d(4, 3, 1), (4, 5, 5), 0.0)
 
 
 def test_a_look_at_other_data_changes_nothing():
@@ -186,6 +201,8 @@ def test_which_way_by_device_and_precision():
     assert isinstance(Way().sgd(nn.Linear(2, 2), Train()), Direct)
     with pytest.raises(ValueError, match="only with runtime"):
         Config(runtime=Runtime(step="direct", precision="bfloat16"))
+    with pytest.raises(ValueError, match="only on GPUs"):
+        Config(runtime=Runtime(graphs=True, device="cpu"))
 
 
 class Pretended(Recorded):
@@ -197,7 +214,7 @@ class Pretended(Recorded):
         self.recordings += 1
         return self.work
 
-    def aside(self):
+    def beside(self):
         return nullcontext()
 
 
@@ -205,14 +222,18 @@ def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
     torch.manual_seed(0)
     network = build("mlp_64", (2,), 6, 4)
     other: Network = copy.deepcopy(network)
-    recorded, plain = Pretended(network, Train(lr=0.1), PLAIN), step(other, Train(lr=0.1), PLAIN)
+    train = Train(lr=0.1, batch_size=8)
+    recorded, plain = Pretended(network, train, PLAIN), step(other, train, PLAIN)
     for guide in (None, lambda z_BD, y_B: z_BD.square().mean()):
         recorded.begin(guide)
         plain.begin(guide)
-        for size in [8] * (WARM + 3) + [5, 1]:
+        for size in [8] * (WARM - 1) + [5, 5, 1] + [8] * 3:
             x, y = torch.randn(size, 2), torch.randint(0, 6, (size,))
             for got, want in zip(recorded(x, y), plain(x, y), strict=True):
                 assert torch.equal(got, want)
+        recorded.end()
+        plain.end()
     assert recorded.recordings == 2
+    assert recorded.replay is None
     for got, want in zip(network.parameters(), other.parameters(), strict=True):
         assert torch.equal(got, want)

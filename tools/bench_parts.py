@@ -1,0 +1,109 @@
+"""Seconds with all parts of the training step against those without one: medians of ratios within turns.
+
+tools/bench-parts [--repeats 12] [--samples 160] [--set KEY=VALUE]…
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hpcfl import samples
+from hpcfl.bench.contest import OURS, Contest
+from hpcfl.bench.limits import timed
+from hpcfl.bench.step import shortened
+from hpcfl.configfile import load
+from hpcfl.devices import set_up
+from hpcfl.federation import plan
+from hpcfl.step import layers
+
+
+class Without:
+    """Parts that can be taken out for a while: (what holds it, its name there, what it is without)."""
+
+    def __init__(self) -> None:
+        axis, axes, weights = layers.axis, layers._axes, layers._weights
+
+        def all_taps(size: int, kernel: int, stride: int, padding: int) -> layers.Axis | None:
+            found = axis(size, kernel, stride, padding)
+            if found is None:
+                return None
+            after = max(0, (found.outputs - 1) * stride + kernel - padding - size)
+            return replace(found, first=0, taps=kernel, before=padding, after=after)
+
+        def unless(what: Callable[[nn.Conv2d], bool]) -> Callable[..., Any]:
+            return lambda layer, x: (None, None) if what(layer) else axes(layer, x)
+
+        def by_element(
+            self: samples.Samples, which_B: np.ndarray, view: object = None
+        ) -> tuple[Tensor, Tensor]:
+            source, row_B = self.source, self.index_N[torch.from_numpy(which_B)]
+            x_B, y_B = source.x[row_B], source.y[row_B]
+            if not source.is_images:
+                return x_B, y_B
+            mean_C11, std_C11 = (part[0, 0][:, None, None] for part in (source.mean_HWC, source.std_HWC))
+            x_BCHW = x_B.permute(0, 3, 1, 2).to(torch.float32)
+            return x_BCHW.sub_(mean_C11).div_(std_C11), y_B
+
+        def with_gradient(ctx: Any, weight: Tensor, g_RO: Tensor, parts: Any) -> Any:
+            ctx.sgd.uses[weight] = 2
+            return weights(ctx, weight, g_RO, parts)
+
+        self.parts: dict[str, tuple[object, str, object]] = {
+            "the weight moves by the product": (layers, "_weights", with_gradient),
+            "(w·xᵀ)ᵀ for few rows": (layers, "FEW_ROWS", 0),
+            "pointwise convolutions as products": (
+                layers,
+                "_axes",
+                unless(lambda layer: layer.kernel_size == (1, 1)),
+            ),
+            "convolutions with few outputs as products": (layers, "FEW_PLACES", 0),
+            "only taps that meet a pixel": (layers, "axis", all_taps),
+            "depthwise convolutions with one output": (
+                layers,
+                "_axes",
+                unless(lambda layer: layer.groups > 1),
+            ),
+            "batches row by row": (samples.Samples, "batch", by_element),
+        }
+
+    def run(self, part: str, work: Callable[[], None]) -> None:
+        holder, name, instead = self.parts[part]
+        kept = getattr(holder, name)
+        setattr(holder, name, instead)
+        try:
+            work()
+        finally:
+            setattr(holder, name, kept)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--samples", type=int, default=160)
+    parser.add_argument("--set", action="append", default=[])
+    given = parser.parse_args()
+    fed = shortened(plan(load(None, given.set)), given.samples)
+    device = set_up(fed.config.runtime, 0)
+    contest, without = Contest(fed, device, each=False), Without()
+    for part in without.parts:
+        seconds = np.zeros((given.repeats, len(fed.clients), 2))
+        for repeat in range(given.repeats):
+            for i in range(len(fed.clients)):
+                for which in (0, 1) if repeat % 2 else (1, 0):
+                    work = lambda: contest.run(OURS, i, repeat)  # noqa: B023, E731
+                    taken = work if which else (lambda: without.run(part, work))  # noqa: B023
+                    seconds[repeat, i, which] = timed(taken, device)
+        ratio_R = seconds[1:, :, 1].sum(1) / seconds[1:, :, 0].sum(1)
+        low, middle, high = np.quantile(ratio_R, [0.25, 0.5, 0.75])
+        print(f"{part}: with ÷ without {middle:.3f} (quartiles {low:.3f} and {high:.3f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
