@@ -24,10 +24,26 @@ from hpcfl.federation import plan
 from hpcfl.step import layers
 
 
+def exchanged(layers: nn.Sequential) -> dict[str, nn.Module | None]:
+    """Returns the layers with every ReLU that follows a max pool before it."""
+    given = list(layers)
+    for i in range(len(given) - 1):
+        if isinstance(given[i], nn.MaxPool2d) and isinstance(given[i + 1], nn.ReLU):
+            given[i], given[i + 1] = given[i + 1], given[i]
+    return {str(i): layer for i, layer in enumerate(given)}
+
+
 class Without:
     """Parts that can be taken out for a while: (what holds it, its name there, what it is without)."""
 
-    def __init__(self) -> None:
+    def __init__(self, contest: Contest) -> None:
+        networks = [slot.step.network for slot in contest.workers[OURS].slots.values()]
+        pooled = [
+            part
+            for network in networks
+            for part in network.modules()
+            if isinstance(part, nn.Sequential) and exchanged(part) != part._modules
+        ]
         axis, axes, weights = layers.axis, layers._axes, layers._weights
 
         def all_taps(size: int, kernel: int, stride: int, padding: int) -> layers.Axis | None:
@@ -55,32 +71,28 @@ class Without:
             ctx.sgd.uses[weight] = 2
             return weights(ctx, weight, g_RO, parts)
 
-        self.parts: dict[str, tuple[object, str, object]] = {
-            "the weight moves by the product": (layers, "_weights", with_gradient),
-            "(w·xᵀ)ᵀ for few rows": (layers, "FEW_ROWS", 0),
-            "pointwise convolutions as products": (
-                layers,
-                "_axes",
-                unless(lambda layer: layer.kernel_size == (1, 1)),
-            ),
-            "convolutions with few outputs as products": (layers, "FEW_PLACES", 0),
-            "only taps that meet a pixel": (layers, "axis", all_taps),
-            "depthwise convolutions with one output": (
-                layers,
-                "_axes",
-                unless(lambda layer: layer.groups > 1),
-            ),
-            "batches row by row": (samples.Samples, "batch", by_element),
+        pointwise = unless(lambda layer: layer.kernel_size == (1, 1))
+        depthwise = unless(lambda layer: layer.groups > 1)
+        self.parts: dict[str, list[tuple[object, str, object]]] = {
+            "the weight moves by the product": [(layers, "_weights", with_gradient)],
+            "(w·xᵀ)ᵀ for few rows": [(layers, "FEW_ROWS", 0)],
+            "pointwise convolutions as products": [(layers, "_axes", pointwise)],
+            "convolutions with few outputs as products": [(layers, "FEW_PLACES", 0)],
+            "only taps that meet a pixel": [(layers, "axis", all_taps)],
+            "depthwise convolutions with one output": [(layers, "_axes", depthwise)],
+            "batches row by row": [(samples.Samples, "batch", by_element)],
+            "max pool before ReLU": [(part, "_modules", exchanged(part)) for part in pooled],
         }
 
     def run(self, part: str, work: Callable[[], None]) -> None:
-        holder, name, instead = self.parts[part]
-        kept = getattr(holder, name)
-        setattr(holder, name, instead)
+        kept = [(holder, name, getattr(holder, name)) for holder, name, _ in self.parts[part]]
+        for holder, name, instead in self.parts[part]:
+            setattr(holder, name, instead)
         try:
             work()
         finally:
-            setattr(holder, name, kept)
+            for holder, name, before in kept:
+                setattr(holder, name, before)
 
 
 def main() -> None:
@@ -88,11 +100,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--samples", type=int, default=160)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--part", action="append", help="This one alone; repeatable.")
     given = parser.parse_args()
     fed = shortened(plan(load(None, given.set)), given.samples)
     device = set_up(fed.config.runtime, 0)
-    contest, without = Contest(fed, device, each=False), Without()
-    for part in without.parts:
+    contest = Contest(fed, device, each=False)
+    without = Without(contest)
+    for part in given.part or without.parts:
         seconds = np.zeros((given.repeats, len(fed.clients), 2))
         for repeat in range(given.repeats):
             for i in range(len(fed.clients)):
