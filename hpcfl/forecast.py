@@ -199,7 +199,7 @@ class Forecast:
     def _average(self, node: int) -> int:
         """Returns the gradients and activations of an average client of a node."""
         mine = [c.id for c in self.fed.clients if self.pools[self.pool_of[c.id]].node == node]
-        each = [self._gradients(i, "cpu") + self._cost(i).activations for i in mine]
+        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in mine]
         return sum(each) // max(1, len(each))
 
     def _gradients(self, i: int, device: str) -> int:

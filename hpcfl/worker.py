@@ -15,6 +15,7 @@ from hpcfl.arena import Arena
 from hpcfl.client import features, train
 from hpcfl.comm.report import UNDEFINED, Effort, Report
 from hpcfl.comm.wire import Parcel
+from hpcfl.devices import seed_torch
 from hpcfl.federation import Federation
 from hpcfl.methods.infer import nearest_N, right
 from hpcfl.methods.method import Method
@@ -50,7 +51,7 @@ def fresh_network(fed: Federation, i: int) -> Network:
     """Returns a client's network before its first round: parameters keyed by client."""
     name = fed.clients[i].architecture
     whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
-    torch.manual_seed(seeds.key(fed.config.seed, *whose))
+    seed_torch(seeds.key(fed.config.seed, *whose), torch.device("cpu"))
     return build(name, fed.data.shape, *fed.dims)
 
 
@@ -146,7 +147,7 @@ class Worker:
     def _train(self, t: int, i: int, slot: Slot, target: Prototypes) -> float:
         """Trains in the buffer, stores the local prototypes there, and returns the loss."""
         config = self.fed.config
-        torch.manual_seed(seeds.key(config.seed, "train", i, t))
+        seed_torch(seeds.key(config.seed, "train", i, t), self.device)
         samples = self.source.samples(self.fed.clients[i].train, slot.step.way.memory_format)
         means = ClassMeans(*self.fed.dims, device=self.device)
         running, augment = config.method.prototypes == "running", config.train.augment

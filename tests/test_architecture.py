@@ -41,7 +41,7 @@ LAYERS = {
     "client": BASE | PARTS | {"samples", "step", "views"},
     "worker": BASE
     | PARTS
-    | {"arena", "client", "federation", "records", "samples", "state", "step", "views"},
+    | {"arena", "client", "devices", "federation", "records", "samples", "state", "step", "views"},
     "log": BASE | PARTS | {"configfile", "federation", "files"},
     "heatmap": {"federation", "files"},
     "machine": {"arena", "cores", "errors"},

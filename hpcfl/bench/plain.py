@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from hpcfl import seeds
 from hpcfl.client import batches
+from hpcfl.devices import seed_torch
 from hpcfl.federation import Client, Federation
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import Prototypes
@@ -32,7 +33,7 @@ class Plain:
         """Returns the mean loss; the same batches as hpcfl's, the same passes."""
         config, network, classes = self.fed.config, self.network, self.fed.dims[0]
         optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
-        torch.manual_seed(seeds.key(config.seed, "train", self.client.id, t))
+        seed_torch(seeds.key(config.seed, "train", self.client.id, t), self.x_N.device)
         network.train()
         total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
         for epoch in range(config.train.epochs):
