@@ -134,14 +134,8 @@ def _federate(
     server = None
     with link.agreed():
         if show:
-            log = create(
-                path,
-                fresh,
-                fed,
-                link,
-                counted,
-                placed.words() | {"device": str(device)} | {"step": in_words(chosen)},
-            )
+            where = placed.words() | {"device": str(device), "step": in_words(chosen)}
+            log = create(path, fresh, fed, link, counted, where)
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
             if fed.unowned:

@@ -28,7 +28,7 @@ from hpcfl.step.step import WARM, step
 from hpcfl.step.tune import way
 
 STEPS = 3
-"""Training steps that are timed per architecture, after one that is not."""
+"""Training steps that are timed per architecture, after some that are not."""
 
 PUBLISHED = {
     "cnn": 0.013,

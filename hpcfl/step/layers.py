@@ -52,7 +52,7 @@ class _Linear(Function):
 def _weights(
     ctx: Any, weight: Tensor, g_RO: Tensor, parts: list[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Moves weight and bias, or returns their gradients where the weight has more than one use.
+    """Moves the weight, or returns its gradient where it has more than one use; and returns the bias's.
 
     `parts` are views of the weight with the inputs that each was multiplied with.
     """

@@ -73,7 +73,6 @@ class Recorded(Step):
     """
 
     stream: torch.cuda.Stream | None = None
-
     taken = 0
     replay: Callable[[], None] | None = None
 
