@@ -5,25 +5,10 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-Positive = Annotated[float, Field(gt=0, le=1e38)]
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Names = list[str]
-Weights = list[Annotated[int, Field(ge=1, le=10_000)]]
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
-
-Aggregate = Literal["mean", "weighted", "weighted-literal"]
-Distance = Literal["mse", "euclid", "sq"]
-Inference = Literal["head", "global", "local"]
-
-
-class Section(BaseModel):
-    """A table of the configuration: unknown keys, wrong types, NaN and infinity are refused."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+from hpcfl.section import Count, Names, Positive, Section, Seed, Weights
+from hpcfl.slots import Method
 
 
 class Data(Section):
@@ -84,7 +69,7 @@ class Models(Section):
     """The classifier on top of the features; mlp…: with a hidden layer; htc4: all four in turn."""
     features: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Width d of the features and so of the prototypes (512; 32 for points), the same for all clients."""
-    pretrained: dict[str, str] = {}
+    pretrained: dict[str, str] = Field(default_factory=dict)
     """By architecture: a file of weights, or torchvision's name for them (in the local cache)."""
     same_start: bool = False
     """Clients of one architecture start from the same parameters."""
@@ -99,35 +84,8 @@ class Train(Section):
     """Passes over the training split per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the clients' SGD."""
-    augment: list[Literal["crop", "flip", "randaugment"]] = []
+    augment: list[Literal["crop", "flip", "randaugment"]] = Field(default_factory=list)
     """What is done to training images at random: cropped (4 pixels of padding), flipped, RandAugment."""
-
-
-class Method(Section):
-    """A name from the catalogue fills every slot; a key that is set here replaces that slot."""
-
-    name: str = "fedproto"
-    """The method, as `hpcfl catalog` lists it."""
-    aggregate: Aggregate | None = None
-    """Uploads to global prototypes: mean; weighted by sample counts; weighted as FedProto prints it."""
-    refine: Literal["none"] | None = None
-    """What the server does to the aggregated prototypes."""
-    weight: Annotated[float, Field(ge=0, le=1e38)] | None = None
-    """λ, the weight of the alignment term. It belongs to its distance."""
-    distance: Distance | None = None
-    """Alignment per sample: mse (mean over dimensions), euclid (norm), sq (squared norm)."""
-    scale: Positive | None = None
-    """γ: clients align to, and are compared with, γ times the global prototype."""
-    infer: Inference | None = None
-    """Which of the three logged accuracies is the accuracy: by head, global or local prototypes."""
-    sparsity: Literal[0] = 0
-    """Dimensions per class on the wire; 0 sends all of them."""
-    prototypes: Literal["eval", "running"] = "eval"
-    """Local prototypes from a pass in eval mode after training, or the running mean during it."""
-    forget: bool = False
-    """Drop global prototypes of classes that nobody uploaded in a round, in place of keeping them."""
-    own_classes: bool = False
-    """By prototypes, a client chooses among its own classes only."""
 
 
 def _participation(value: Any) -> Any:
@@ -161,6 +119,10 @@ class Log(Section):
     """Rounds between evaluations of all clients; the last round is always evaluated."""
     prototypes_every: Count = 10
     """Rounds between saved global prototypes; those of the last round are always saved."""
+    local_prototypes: bool = False
+    """Save what clients uploaded beside them (clients × K × d floats each time)."""
+    distances: bool = False
+    """Save beside them the pairwise distances of every iteration of thomson."""
 
 
 class Runtime(Section):

@@ -15,6 +15,7 @@ from hpcfl.data.partition import Split, partition
 from hpcfl.data.read import read
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import Recipe, recipe
+from hpcfl.methods.rules import refuse_dims
 from hpcfl.models.registry import chosen
 
 
@@ -87,6 +88,7 @@ def plan(config: Config) -> Federation:
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     fed = Federation(config, method, data, clients, counts_MK)
+    refuse_dims(method, *fed.dims)
     try:
         fed.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
     except OSError as error:

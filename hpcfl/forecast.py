@@ -100,8 +100,11 @@ class Forecast:
 
     @property
     def bytes(self) -> tuple[float, float]:
-        """Prototype rows up and down in a round after the first, as the papers count, on average."""
-        if not self.fed.recipe.exchange:
+        """Prototype rows up and down in a round after the first, as the papers count, on average.
+
+        Where prototypes are settled by then (method.anchor), nothing travels any more.
+        """
+        if not self.fed.recipe.exchange or self.fed.recipe.fixed:
             return 0.0, 0.0
         classes, features = self.fed.dims
         owned_M = (self.fed.class_counts_MK > 0).sum(1)

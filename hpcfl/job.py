@@ -20,6 +20,7 @@ from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
 from hpcfl.guard import BAD_INPUT, DONE, Signals, Watchdog, guarded
 from hpcfl.log.place import default_path, settle
+from hpcfl.methods.rules import remarks
 from hpcfl.screen import Screen, many, screen
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _federate(
     )
     chosen = ways(runtime, device.type, fed.architectures)
     placed = place(link, fed, cost, device, chosen)
-    method = compose(fed.recipe, fed.config.method)
+    method = compose(fed.recipe, fed.config, fed.dims, device)
     wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
     worker = Worker(
         fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained
@@ -138,6 +139,8 @@ def _federate(
             log = create(path, fresh, fed, link, counted, where)
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
+            for remark in remarks(fed.recipe, *fed.dims):
+                show.note(f"hpcfl: {remark}")
             if fed.unowned:
                 show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")
     word = run(fed, method, link, wire, placed.roster, cost, worker, server, lambda: signals.asked)

@@ -38,18 +38,19 @@ def run(
     watch = Stopwatch(link.traffic)
     settings = fed.config.federation
     shared, word, t = Prototypes.none(*fed.dims), Word.GO, 0
+    new = method.start() if server else shared
     for i in roster.share():
         worker.start(i)
     while True:
         with watch.part("comm"):
-            word, shared = _broadcast(link, wire, word, costs, shared)
+            word, shared = _broadcast(link, wire, word, costs, shared, new)
         target = method.target(shared).to(worker.device)
         if t > 0:
             with watch.part("evaluate"):
                 if fed.config.evaluates(t - 1):
                     for i in roster.share():
                         worker.compare(i, target)
-                _, reports = link.gather(Word.GO, pack(*worker.take_reports()))
+                _, reports = link.gather(Word.GO, pack(*worker.take_reports(), wire.classes))
             if server:
                 server.close_row(t - 1, reports, link, watch)
         if Word.STOP in word:
@@ -70,22 +71,27 @@ def run(
             with watch.part("comm"):
                 arrived = wire.unpack_up(uploads)
             with watch.part("refine"):
-                shared = server.refine(t, shared, arrived)
+                new = server.refine(t, shared, arrived)
             word = server.verdict(t, word)
         t += 1
 
 
 def _broadcast(
-    link: Link, wire: Wire, word: Word, costs: Costs, shared: Prototypes
+    link: Link, wire: Wire, word: Word, costs: Costs, shared: Prototypes, new: Prototypes
 ) -> tuple[Word, Prototypes]:
-    """Returns rank 0's word and global prototypes on every rank, and brings it rank 0's measured costs."""
+    """Returns rank 0's word and global prototypes on every rank, and brings it rank 0's measured costs.
+
+    Prototypes that all ranks have already do not travel again.
+    """
     body = np.empty(0, dtype=np.uint8)
     if link.is_server:
-        present_K = shared.present_K.numpy()
-        rows = wire.pack_down(present_K, shared.value_KD.numpy()[present_K])
-        body = np.concatenate([costs.measured_A.view(np.uint8), rows])
+        present_K = new.present_K.numpy()
+        rows = wire.pack_down(present_K, new.value_KD.numpy()[present_K])
+        body = np.concatenate([costs.measured_A.view(np.uint8), rows[:0] if new.equals(shared) else rows])
     word, body = link.broadcast(word, body)
     costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
+    if not body[costs.rate_A.nbytes :].size:
+        return word, shared
     present_K, value_RD = wire.unpack_down(body[costs.rate_A.nbytes :])
     value_KD = torch.zeros(wire.classes, wire.features)
     value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD.copy())

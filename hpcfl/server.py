@@ -14,8 +14,9 @@ from hpcfl.comm.wire import Parcel, Wire
 from hpcfl.federation import Federation
 from hpcfl.log.writer import Log
 from hpcfl.methods.aggregate import Upload
+from hpcfl.methods.measures import measures
 from hpcfl.methods.method import Method
-from hpcfl.methods.prototypes import Prototypes, margin_K
+from hpcfl.methods.prototypes import Prototypes
 from hpcfl.schedule import Costs
 from hpcfl.stopwatch import Stopwatch
 
@@ -42,14 +43,22 @@ class Server:
         self.row: Row = {}
         self.saved: Row = {}
         self.diverged_M = np.zeros(len(fed.clients), dtype=bool)
+        self.told_M = np.full(len(fed.clients), fed.recipe.anchor == "seed")
+        self.best, self.best_M = (-1, -1.0), np.full(len(fed.clients), np.nan)
         self.status = "running"
 
     def open_row(self, participants: np.ndarray, shared: Prototypes) -> None:
-        """Starts round t's row with who was selected and what they download."""
+        """Starts round t's row with who was selected and what they download.
+
+        Settled prototypes are sent to a client once; those that follow from the seed never are.
+        """
         selected_M = np.zeros(len(self.fed.clients), dtype=bool)
         selected_M[participants] = True
         rows = int(shared.present_K.sum())
-        receivers = int((selected_M & ~self.diverged_M).sum())
+        waiting_M = selected_M & ~self.diverged_M & ~self.told_M
+        receivers = int(waiting_M.sum())
+        if self.fed.recipe.fixed and rows:
+            self.told_M |= waiting_M
         self.row = {
             "/round/participants": selected_M,
             "/round/bytes_down": receivers * self.wire.bytes_of_rows(rows),
@@ -64,8 +73,9 @@ class Server:
         senders = [parcel for parcel in parcels if parcel.present_K.any()]
         for parcel in parcels:
             self.diverged_M[parcel.client] |= parcel.diverged
-        new = self.method.serve(shared.to(self.device), [self._upload(parcel) for parcel in senders])
-        new = new.to(torch.device("cpu"))
+        uploads = [self._upload(parcel) for parcel in senders]
+        new = self.method.serve(t, shared.to(self.device), uploads).to(torch.device("cpu"))
+        notes = self.method.refine.notes
         fresh_K = np.any([parcel.present_K for parcel in senders], axis=0) if senders else False
         self.row |= {
             "/round/uploads": len(senders),
@@ -73,10 +83,17 @@ class Server:
             "/client/diverged": self.diverged_M.copy(),
             "/prototypes/present": new.present_K.numpy(),
             "/prototypes/stale": new.present_K.numpy() & ~np.asarray(fresh_K),
-            "/prototypes/margin": margin_K(new).numpy(),
-        }
+            "/refine/iterations": notes.iterations,
+            "/refine/loss": notes.loss,
+            "/refine/delta": notes.delta,
+        } | {f"/prototypes/{name}": value for name, value in measures(new).items()}
         self.row["/round/bytes_side"] += sum(self.wire.bytes_aside(parcel) for parcel in senders)
-        self.saved = {"/prototypes/global": new.value_KD.numpy(), "/prototypes/saved_round": t}
+        self.saved = {
+            "/prototypes/global": new.value_KD.numpy(),
+            "/prototypes/saved_round": t,
+            "/prototypes/local": self._local(senders),
+            "/refine/distances": self._distances(notes.distances),
+        }
         return new
 
     def verdict(self, t: int, word: Word) -> Word:
@@ -99,14 +116,16 @@ class Server:
         loss_M, seconds_M = np.full(clients, np.nan), np.full(clients, np.nan)
         rank_M = np.full(clients, -1)
         right_M = {name: np.full(clients, np.nan) for name in ("head", "global", "local")}
+        margin_K = np.full(self.fed.dims[0], np.nan)
         evaluated = False
         for rank, body in enumerate(bodies):
-            effort, records = unpack(body)
+            effort, records = unpack(body, self.fed.dims[0])
             work, cpu = work + effort.work, cpu + effort.all
             trained = records[records["trained"]]
             loss_M[trained["client"]] = trained["loss"]
             seconds_M[trained["client"]] = trained["seconds"]
             rank_M[trained["client"]] = rank
+            margin_K = np.fmax.reduce([margin_K, *trained["margin"]])
             looked = records[records["evaluated"]]
             evaluated |= len(looked) > 0
             for name, right in right_M.items():
@@ -118,7 +137,10 @@ class Server:
             "/client/loss": loss_M,
             "/client/seconds": seconds_M,
             "/client/rank": rank_M,
+            "/prototypes/margin_clients": margin_K,
+            "/prototypes/margin_clients_normalised": margin_K / np.fmax.reduce(margin_K),
         }
+        self.row |= self._best(t)
         total, parts = watch.lap()
         self.row |= {f"/round/seconds_{name}": seconds for name, seconds in parts.items()} | {
             "/round/seconds": total,
@@ -151,6 +173,28 @@ class Server:
             "/round/accuracy_mean": accuracy_M.mean(),
             "/client/accuracy": accuracy_M,
         } | {f"/client/accuracy_{name}": right / tests_M for name, right in right_M.items()}
+
+    def _best(self, t: int) -> Row:
+        """Returns the best round and every client's best accuracy, up to now."""
+        if self.row["/round/accuracy"] > self.best[1]:
+            self.best = t, float(self.row["/round/accuracy"])
+        self.best_M = np.fmax(self.best_M, self.row["/client/accuracy"])
+        return {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
+
+    def _local(self, senders: list[Parcel]) -> np.ndarray:
+        """Returns the uploads by client, NaN where there is none; empty unless asked for."""
+        asked = self.fed.config.log.local_prototypes
+        local = np.full((len(self.fed.clients) if asked else 0, *self.fed.dims), np.nan, dtype=np.float32)
+        for parcel in senders if asked else ():
+            local[parcel.client, parcel.present_K] = parcel.value_RD
+        return local
+
+    def _distances(self, kept: list[tuple[float, float, float]]) -> np.ndarray:
+        """Returns the solver's distances by iteration, NaN after its end; empty unless asked for."""
+        trace = np.full((self.log.sizes["iteration"], 3), np.nan)
+        if kept:
+            trace[: len(kept)] = kept
+        return trace
 
     def _mean_loss(self, loss_M: np.ndarray) -> float:
         trained_M = np.isfinite(loss_M)

@@ -17,9 +17,9 @@ from hpcfl.comm.report import UNDEFINED, Effort, Report
 from hpcfl.comm.wire import Parcel
 from hpcfl.devices import seed_torch
 from hpcfl.federation import Federation
-from hpcfl.methods.infer import nearest_N, right
+from hpcfl.methods.infer import right
 from hpcfl.methods.method import Method
-from hpcfl.methods.prototypes import ClassMeans, Prototypes
+from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
 from hpcfl.models.network import Network, build
 from hpcfl.models.registry import parts
 from hpcfl.records import Records
@@ -101,9 +101,12 @@ class Worker:
             self._kept(i)["state"].copy_(self.buffer[: slot.layout.nbytes])
             report.seconds = time.perf_counter() - start
         diverged = bool(slot.views["diverged"])
+        if not diverged:
+            report.margin_K = margin_K(slot.prototypes).cpu().numpy()
         report.trained = True
         self.busy += time.process_time() - busy
-        return self._parcel(i, slot, diverged)
+        settled = self.fed.recipe.fixed and bool(target.present_K.any())
+        return self._parcel(i, slot, sends=self.fed.recipe.travels and not diverged and not settled)
 
     def look(self, i: int) -> None:
         """Keeps a client's test features, and its right answers by head and local prototypes."""
@@ -119,7 +122,9 @@ class Worker:
             with torch.no_grad():
                 by_head = right(slot.step.scores(z_ND).argmax(1), samples.labels_N)
             known = bool(slot.prototypes.present_K.any())
-            by_local = right(nearest_N(z_ND, slot.prototypes), samples.labels_N) if known else UNDEFINED
+            by_local = (
+                right(self.method.nearest_N(z_ND, slot.prototypes), samples.labels_N) if known else UNDEFINED
+            )
             kept["z"].copy_(z_ND)
             kept["right"].copy_(torch.tensor([by_head, by_local]))
         self.busy += time.process_time() - busy
@@ -133,7 +138,7 @@ class Worker:
         if target.present_K.any():
             diverged = self.records.state(i).views(kept["state"])["diverged"]
             y_N = self.source.samples(self.fed.clients[i].test).labels_N
-            predicted_N = nearest_N(kept["z"].to(self.device), self._allowed(i, target))
+            predicted_N = self.method.nearest_N(kept["z"].to(self.device), self._allowed(i, target))
             report.by_global = 0 if diverged else right(predicted_N, y_N)
         self.busy += time.process_time() - busy
 
@@ -170,13 +175,11 @@ class Worker:
         slot.views["diverged"].fill_(not (np.isfinite(loss) and prototypes.finite))
         return loss
 
-    def _parcel(self, i: int, slot: Slot, diverged: bool) -> Parcel:
-        present_K = slot.prototypes.present_K
-        if diverged or not self.fed.recipe.exchange:
-            present_K = torch.zeros_like(present_K)
+    def _parcel(self, i: int, slot: Slot, sends: bool) -> Parcel:
+        present_K = slot.prototypes.present_K & sends
         rows = present_K.cpu().numpy().copy()  # the buffer is the next client's
         value_RD = slot.prototypes.value_KD[present_K].cpu().numpy()
-        return Parcel(i, diverged, rows, value_RD, self.fed.class_counts_MK[i][rows])
+        return Parcel(i, bool(slot.views["diverged"]), rows, value_RD, self.fed.class_counts_MK[i][rows])
 
     def _allowed(self, i: int, target: Prototypes) -> Prototypes:
         if not self.fed.config.method.own_classes:

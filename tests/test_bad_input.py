@@ -67,9 +67,15 @@ SETTINGS = {
     "models.list=mlp_64": "models.list = 'mlp_64': must be a valid list",
     "models.features=0": "models.features = 0",
     "models.head=big": "models.head = 'big': allowed is 'linear', 'mlp512', 'mlp256', 'mlp128' or 'htc4'",
-    "method.name=fedprot": "method.name = 'fedprot': allowed is one of fedproto, local (nearest: fedproto)",
+    "method.name=fedprot": "method.name = 'fedprot': allowed is one of anchor, anchor-fixed, fedorgp, ",
     "method.aggregate=median": "'median': allowed is 'mean', 'weighted' or 'weighted-literal'",
-    "method.distance=cosine": "method.distance = 'cosine': allowed is 'mse', 'euclid' or 'sq'",
+    "method.distance=cosin": "'cosin': allowed is 'mse', 'euclid', 'sq' or 'cosine' (nearest: cosine)",
+    "method.refine=thomsen": "'thomsen': allowed is 'none', 'thomson', 'tgp', 'orthogonal', 'simplex' or",
+    "method.anchor=last": "method.anchor = 'last': allowed is 'round', 'first' or 'seed'",
+    "method.tau=3": "method.tau = 3.0: belongs to refine = tgp, not to 'none'",
+    "method.margin=big": "allowed is 'max-min', 'max-pair', 'fixed' or 'none'",
+    "method.server_epochs=0": "method.server_epochs = 0: must be greater than or equal to 1",
+    "method.iterations=-1": "method.iterations = -1: must be greater than or equal to 0",
     "method.distance=sq": "method.distance = 'sq': needs its own method.weight",
     "method.weight=-1": "method.weight = -1: must be greater than or equal to 0",
     "method.scale=0": "method.scale = 0: must be greater than 0",
@@ -109,6 +115,14 @@ FILES: dict[str, tuple[bytes, str]] = {
     "published-iid": (
         b'[partition]\nname = "iid"\nstyle = "published"',
         "partition.style = 'published': only dirichlet and pathological have it, not iid",
+    ),
+    "slots-that-contradict": (
+        b'[method]\nname = "anchor"\nforget = true',
+        "method.forget = true: with anchor = 'first' prototypes are settled once",
+    ),
+    "too-few-dimensions": (
+        b'[method]\nname = "anchor"\n[models]\nfeatures = 2',
+        "models.features = 2: refine = 'nonnegative' has at most 2 different sets of dimensions",
     ),
     "slots-of-local": (b'[method]\nname = "local"\nweight = 1.0', "method.weight: 'local' exchanges nothing"),
 }

@@ -77,7 +77,7 @@ def test_show_prints_one_run_at_a_glance_and_several_side_by_side(hpcfl):
     accuracy = f"{100 * read('a.h5')['/round/accuracy'][-1]:.2f}%"
     for part in (
         "finished, 2 of 2 rounds",
-        "aggregate weighted, refine none, distance mse, weight 30.0",
+        "aggregate weighted, refine none, anchor round, distance mse, weight 30.0",
         accuracy,
         "5 mlp_64",
         "diverged",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hpcfl.client import batches, features, train
 from hpcfl.config import Data, Train
 from hpcfl.data.dataset import Dataset
-from hpcfl.methods.guide import Euclid
+from hpcfl.methods.guide import Guide
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import build
 from hpcfl.samples import Source
@@ -54,7 +54,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
     loss = train(
         step(ours, settings, way),
         samples,
-        lambda z, y: Euclid(10.0, "mse")(z, y, target),
+        lambda z, y: Guide(10.0, "mse")(z, y, target),
         lambda epoch: np.random.default_rng(epoch),
     )
 

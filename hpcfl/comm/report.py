@@ -11,23 +11,27 @@ import numpy as np
 UNDEFINED = -1
 """Right answers by prototypes where there are no prototypes."""
 
-RECORD = np.dtype(
-    [
-        ("client", "<i4"),
-        ("trained", "?"),
-        ("evaluated", "?"),
-        ("head", "<i4"),
-        ("global", "<i4"),
-        ("local", "<i4"),
-        ("loss", "<f8"),
-        ("seconds", "<f8"),
-    ]
-)
+
+def record(classes: int) -> np.dtype:
+    """Returns the type of one client's record."""
+    return np.dtype(
+        [
+            ("client", "<i4"),
+            ("trained", "?"),
+            ("evaluated", "?"),
+            ("head", "<i4"),
+            ("global", "<i4"),
+            ("local", "<i4"),
+            ("loss", "<f8"),
+            ("seconds", "<f8"),
+            ("margin", "<f8", (classes,)),
+        ]
+    )
 
 
 @dataclass
 class Report:
-    """One client's record, in RECORD's order; right answers are counts of test samples."""
+    """One client's record, in this order; right answers are counts of test samples."""
 
     client: int
     trained: bool = False
@@ -37,6 +41,8 @@ class Report:
     by_local: int = UNDEFINED
     loss: float = math.nan
     seconds: float = math.nan
+    margin_K: np.ndarray | float = math.nan
+    """Of its local prototypes."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,16 @@ class Effort:
     all: float
 
 
-def pack(effort: Effort, reports: Iterable[Report]) -> np.ndarray:
+def pack(effort: Effort, reports: Iterable[Report], classes: int) -> np.ndarray:
     """Returns the message: the rank's effort, then its records."""
-    records = np.array([astuple(report) for report in reports], dtype=RECORD)
+    records = np.array([astuple(report) for report in reports], dtype=record(classes))
     head = np.array(astuple(effort), dtype="<f8")
     return np.frombuffer(bytearray(head.tobytes() + records.tobytes()), dtype=np.uint8)
 
 
-def unpack(body: np.ndarray) -> tuple[Effort, np.ndarray]:
+def unpack(body: np.ndarray, classes: int) -> tuple[Effort, np.ndarray]:
     """Returns the effort and the records of one rank."""
     raw = body.tobytes()
-    return Effort(*np.frombuffer(raw[:16], dtype="<f8").tolist()), np.frombuffer(raw[16:], dtype=RECORD)
+    return Effort(*np.frombuffer(raw[:16], dtype="<f8").tolist()), np.frombuffer(
+        raw[16:], dtype=record(classes)
+    )

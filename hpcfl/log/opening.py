@@ -16,6 +16,7 @@ from hpcfl.comm.link import Link
 from hpcfl.configfile import dump
 from hpcfl.federation import Federation
 from hpcfl.log.writer import Log
+from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost
 
 
@@ -32,6 +33,7 @@ def create(
     attributes = {
         "config": dump(fed.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
+        "remarks": remarks(fed.recipe, *fed.dims) or "",
         "seed": fed.config.seed,
         **{f"checksum_{what}": checksum for what, checksum in fed.checksums.items()},
         "unowned_classes": fed.unowned,
@@ -54,5 +56,13 @@ def create(
         "/clients/test_samples": np.array([len(client.test) for client in fed.clients]),
         "/clients/class_counts": fed.class_counts_MK,
     }
-    sizes = {"client": len(fed.clients), "class": classes, "feature": features}
+    log = fed.config.log
+    sizes = {
+        "client": len(fed.clients),
+        "class": classes,
+        "feature": features,
+        "statistic": 3,
+        "uploader": len(fed.clients) if log.local_prototypes else 0,
+        "iteration": fed.recipe.options.get("iterations", 0) + 1 if log.distances else 0,
+    }
     return Log(path, attributes, sizes, fixed, fresh)

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from hpcfl import config
 from hpcfl.errors import BadInput, unknown
+from hpcfl.methods.rules import LEARNED, OPTIONS, refuse
+from hpcfl.slots import Aggregate, Anchor, Distance, Inference, Method, Refinement
+
+LEARNING: dict[str, Any] = {"server_network": True}
+DEFAULTS: dict[Refinement, dict[str, Any]] = {
+    "none": {},
+    "thomson": {"iterations": 500},
+    "simplex": {"iterations": 500},
+    "nonnegative": {},
+    "tgp": {"margin": "max-min", "tau": 100.0, "server_epochs": 100, **LEARNING},
+    "orthogonal": {"pull": 1.0, "push": 10.0, "server_epochs": 1, **LEARNING},
+}
+"""What each refinement takes unless told otherwise: its paper's values."""
+
+UNIT = {"thomson", "simplex", "nonnegative"}
+GAMMA = {"cifar10": 100.0, "cifar100": 200.0, "flowers102": 200.0, "tinyimagenet": 400.0, "spiral": 10.0}
+GAMMA_ELSEWHERE = 100.0
+"""γ of prototypes of unit length: ProtoNorm's grid search by dataset, its Fig. 2 for the spiral."""
+
+WEIGHTS: dict[Distance, float] = {"mse": 10.0, "euclid": 0.1, "cosine": 100.0}
+"""λ that the literature uses with each distance; it is never carried from one distance to another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,38 +36,60 @@ class Recipe:
 
     about: str
     paper: str
+    page: str
+    """Its page under docs/methods/."""
     exchange: bool = True
-    """Prototypes travel; without, clients only train."""
-    aggregate: config.Aggregate = "mean"
-    refine: Literal["none"] = "none"
+    """There are global prototypes; without, clients only train."""
+    aggregate: Aggregate = "mean"
+    refine: Refinement = "none"
+    anchor: Anchor = "round"
+    distance: Distance = "mse"
     weight: float = 10.0
-    distance: config.Distance = "mse"
     scale: float = 1.0
-    infer: config.Inference = "global"
+    infer: Inference = "global"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What belongs to the refinement alone; an entry names what differs from DEFAULTS."""
     on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Slots that a dataset fills otherwise."""
 
     def slots(self) -> dict[str, Any]:
         """Returns what fills each slot; without exchange there is only inference."""
-        names = ("aggregate", "refine", "distance", "weight", "scale") if self.exchange else ()
-        return {name: getattr(self, name) for name in (*names, "infer")}
+        names = ("aggregate", "refine", "anchor", "distance", "weight", "scale") if self.exchange else ()
+        return {name: getattr(self, name) for name in (*names, "infer")} | dict(self.options)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether prototypes are settled once and for all."""
+        return self.anchor != "round"
+
+    @property
+    def travels(self) -> bool:
+        """Whether clients ever upload."""
+        return self.exchange and self.anchor != "seed"
 
     @property
     def sends_counts(self) -> bool:
         """Whether sample counts travel: only where the aggregation weights by them."""
-        return self.exchange and self.aggregate != "mean"
+        return self.travels and self.aggregate != "mean"
 
+
+PROTONORM = "Lee et al., ProtoNorm (Prototype Alignment and Upscaling)"
+FEDTGP = "Zhang et al., FedTGP, AAAI 2024"
+FEDORGP = "FedORGP (Orthogonality Regularization on Global Prototypes)"
+OWN = "hpcfl"
 
 CATALOGUE = {
     "local": Recipe(
         about="no exchange: the floor every method is compared with",
         paper="–",
+        page="local",
         exchange=False,
         infer="head",
     ),
     "fedproto": Recipe(
         about="means of class prototypes; clients align to them and compare with them",
         paper="Tan et al., FedProto, AAAI 2022; Eq. (2)-(6) in ProtoNorm's paper",
+        page="fedproto",
         aggregate="mean",  # Eq. (3) weights by n_ij; its published code takes the plain mean
         weight=10.0,  # with the mean over dimensions (mse), as HtFLlib runs it
         infer="global",  # Eq. (6) compares with local prototypes; its published code with global ones
@@ -55,28 +97,134 @@ CATALOGUE = {
         # single sample and falls below `local`, so Eq. (3)'s weights are kept there, with a stronger λ.
         on={"spiral": {"aggregate": "weighted", "weight": 30.0}},
     ),
+    "protonorm": Recipe(
+        about="means, moved apart on the sphere (Thomson problem), scaled by γ on the client",
+        paper=PROTONORM,
+        page="protonorm",
+        aggregate="mean",  # Eq. (7)
+        refine="thomson",  # Eq. (8)-(14)
+        weight=10.0,  # λ = 1 in the paper, with Euclid; its code has 10 with mse
+        infer="global",  # Eq. (6) says local; its code compares with global ones
+    ),
+    "fedtgp": Recipe(
+        about="prototypes that the server trains by contrastive learning with an adaptive margin",
+        paper=FEDTGP,
+        page="fedtgp",
+        refine="tgp",  # Eq. (5)-(10)
+        weight=10.0,  # λ = 0.1 in the paper goes with euclid
+        infer="global",
+    ),
+    "fedtgp-scl": Recipe(
+        about="FedTGP's ablation: standard contrastive loss, no margin",
+        paper=f"{FEDTGP}, Table 6",
+        page="fedtgp",
+        refine="tgp",
+        options={"margin": "none"},  # Eq. (6)
+    ),
+    "fedtgp-fm": Recipe(
+        about="FedTGP's ablation: the margin is always τ",
+        paper=f"{FEDTGP}, Table 6",
+        page="fedtgp",
+        refine="tgp",
+        options={"margin": "fixed"},  # Eq. (7)
+    ),
+    "fedtgp-without-f": Recipe(
+        about="FedTGP's ablation: trainable vectors without the further network F",
+        paper=f"{FEDTGP}, Table 6",
+        page="fedtgp",
+        refine="tgp",
+        options={"server_network": False},
+    ),
+    "fedorgp": Recipe(
+        about="prototypes that the server trains towards orthogonality; clients follow their direction",
+        paper=FEDORGP,
+        page="fedorgp",
+        refine="orthogonal",  # Eq. (3)-(5)
+        distance="cosine",  # Eq. (8)
+        weight=100.0,  # λ_c
+        infer="head",
+    ),
+    "fedorgp-without-or": Recipe(
+        about="FedORGP's ablation: clients follow the direction of the weighted mean",
+        paper=f"{FEDORGP}, Table 5",
+        page="fedorgp",
+        aggregate="weighted",
+        distance="cosine",
+        weight=100.0,
+        infer="head",
+    ),
+    "simplex": Recipe(
+        about="the exact minimum of ProtoNorm's energy nearest to the round's means, by direction",
+        paper=OWN,
+        page="simplex",
+        refine="simplex",
+        distance="cosine",
+        weight=100.0,
+    ),
+    "simplex-fixed": Recipe(
+        about="control: a simplex drawn from the seed; nothing is ever exchanged",
+        paper=OWN,
+        page="simplex",
+        refine="simplex",
+        anchor="seed",
+        distance="cosine",
+        weight=100.0,
+    ),
+    "anchor": Recipe(
+        about="every class owns its dimensions, chosen from the first round's means; then nothing travels",
+        paper=OWN,
+        page="anchor",
+        refine="nonnegative",
+        anchor="first",
+        distance="cosine",
+        weight=100.0,
+        infer="head",
+    ),
+    "anchor-fixed": Recipe(
+        about="control: the same, with dimensions drawn from the seed; nothing is ever exchanged",
+        paper=OWN,
+        page="anchor",
+        refine="nonnegative",
+        anchor="seed",
+        distance="cosine",
+        weight=100.0,
+        infer="head",
+    ),
 }
 
-WEIGHTS: dict[config.Distance, float] = {"mse": 10.0, "euclid": 0.1}
-"""λ that the literature uses with each distance; it is never carried from one distance to another."""
+SLOTS = ("aggregate", "refine", "anchor", "weight", "distance", "scale", "infer")
 
 
-def recipe(settings: config.Method, data: str) -> Recipe:
+def recipe(settings: Method, data: str) -> Recipe:
     """Returns the catalogue's entry for a dataset with the slots that the configuration replaces."""
     if settings.name not in CATALOGUE:
         raise unknown("method.name", settings.name, CATALOGUE)
     entry = CATALOGUE[settings.name]
     entry = replace(entry, **entry.on.get(data, {}))
-    slots = settings.model_dump(
-        include={"aggregate", "refine", "weight", "distance", "scale", "infer"}, exclude_none=True
-    )
+    slots = settings.model_dump(include={*SLOTS}, exclude_none=True)
+    options = settings.model_dump(include={*OPTIONS}, exclude_none=True)
     if not entry.exchange:
-        for slot in sorted(slots.keys() - {"infer"}):
+        for slot in sorted((slots.keys() | options.keys()) - {"infer"}):
             raise BadInput(f"method.{slot}: {settings.name!r} exchanges nothing and has no such slot")
         if settings.infer == "global":
             raise BadInput(f"method.infer = 'global': method {settings.name!r} has no global prototypes")
+        return replace(entry, **slots)
     if settings.distance not in (None, entry.distance) and settings.weight is None:
         if settings.distance not in WEIGHTS:
             raise BadInput(f"method.distance = {settings.distance!r}: needs its own method.weight")
         slots["weight"] = WEIGHTS[settings.distance]
-    return replace(entry, **slots)
+    filled = replace(entry, **slots)
+    if settings.aggregate is None and (filled.refine in LEARNED or filled.anchor == "seed"):
+        filled = replace(filled, aggregate="mean")  # they do not look at an aggregate
+    own = dict(entry.options) if filled.refine == entry.refine else {}
+    filled = replace(filled, options=DEFAULTS[filled.refine] | own | options)
+    refuse(filled, slots | options, settings.forget)
+    if settings.scale is None:
+        filled = replace(filled, scale=_scale(filled, data))
+    return filled
+
+
+def _scale(filled: Recipe, data: str) -> float:
+    """Returns γ: that of the dataset for prototypes of unit length, 1 for others and for directions alone."""
+    of_unit_length = filled.refine in UNIT or filled.anchor == "seed"
+    return GAMMA.get(data, GAMMA_ELSEWHERE) if of_unit_length and filled.distance != "cosine" else 1.0

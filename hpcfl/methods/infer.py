@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from torch import Tensor, cdist, full, inf
+from torch.nn.functional import normalize
 
 from hpcfl.methods.prototypes import Prototypes
 
 
-def nearest_N(z_ND: Tensor, prototypes: Prototypes) -> Tensor:
+def nearest_N(z_ND: Tensor, prototypes: Prototypes, by_angle: bool = False) -> Tensor:
     """Returns the class of the nearest prototype, ProtoNorm Eq. (6); an absent one is infinitely far.
 
-    Where none is present the answer is −1, which is no class.
+    `by_angle` compares directions alone. Where no prototype is present the answer is −1, which is no class.
     """
     if not prototypes.present_K.any():
         return full((len(z_ND),), -1, device=z_ND.device)
-    apart_NK = cdist(z_ND, prototypes.value_KD, compute_mode="donot_use_mm_for_euclid_dist")
+    value_KD = prototypes.value_KD
+    if by_angle:
+        z_ND, value_KD = normalize(z_ND), normalize(value_KD)
+    apart_NK = cdist(z_ND, value_KD, compute_mode="donot_use_mm_for_euclid_dist")
     return apart_NK.masked_fill(~prototypes.present_K, inf).argmin(1)
 
 

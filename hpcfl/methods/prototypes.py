@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prototypes:
     """Class vectors of one party; `present_K` is False where it has none (its row is then zero)."""
 
@@ -19,6 +19,10 @@ class Prototypes:
     def none(classes: int, features: int) -> Prototypes:
         """Returns prototypes of which no class is present."""
         return Prototypes(torch.zeros(classes, features), torch.zeros(classes, dtype=torch.bool))
+
+    def equals(self, other: Prototypes) -> bool:
+        """Says whether both are the same, bit for bit."""
+        return torch.equal(self.present_K, other.present_K) and torch.equal(self.value_KD, other.value_KD)
 
     @property
     def finite(self) -> bool:

@@ -66,13 +66,13 @@ def test_down_carries_the_present_rows_only(present):
 
 
 def test_reports_round_trip():
-    effort, records = unpack(
-        pack(Effort(1.5, 2.5), [Report(3, trained=True, by_global=7, loss=0.25), Report(4)])
-    )
+    first = Report(3, trained=True, by_global=7, loss=0.25, margin_K=np.array([1.5, np.nan]))
+    effort, records = unpack(pack(Effort(1.5, 2.5), [first, Report(4)], 2), 2)
     assert effort == Effort(1.5, 2.5)
     assert records["client"].tolist() == [3, 4]
     assert records["global"].tolist() == [7, -1]
     assert records["trained"].tolist() == [True, False]
     assert records["loss"][0] == 0.25
     assert np.isnan(records["loss"][1])
-    assert len(unpack(pack(Effort(0, 0), []))[1]) == 0
+    np.testing.assert_array_equal(records["margin"], [[1.5, np.nan], [np.nan, np.nan]])
+    assert len(unpack(pack(Effort(0, 0), [], 2), 2)[1]) == 0

@@ -15,7 +15,7 @@ from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES, STRING
 from hpcfl.log.writer import SHARE, Log, keep_aside
 
-SIZES = {"client": 3, "class": 4, "feature": 2}
+SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "uploader": 1, "iteration": 2}
 
 
 def new_log(path, fresh: bool = False) -> Log:
@@ -35,7 +35,11 @@ def row(t: int) -> dict[str, np.ndarray]:
     }
 
 
-SAVED = {"/prototypes/global": np.zeros((4, 2)), "/prototypes/saved_round": 1}
+SAVED = {
+    entry.path: np.ones(tuple(SIZES[dim] for dim in entry.dims[1:]))
+    for entry in ENTRIES
+    if entry.dims[0] == "saved"
+}
 
 
 def test_rows_come_back_as_they_went_in(tmp_path):

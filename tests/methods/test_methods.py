@@ -1,32 +1,40 @@
+import math
 from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from hpcfl import config
+from hpcfl.config import Config
 from hpcfl.config import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES, Upload, mean, weighted, weighted_literal
-from hpcfl.methods.catalogue import CATALOGUE, recipe
-from hpcfl.methods.guide import DISTANCES, Euclid
+from hpcfl.methods.catalogue import DEFAULTS, recipe
+from hpcfl.methods.guide import DISTANCES, Guide
 from hpcfl.methods.infer import nearest_N
-from hpcfl.methods.method import REFINES, compose
+from hpcfl.methods.method import REFINES, Method, compose
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
+from hpcfl.slots import Aggregate, Distance, Refinement
 
 K, D = 5, 3
 
 
-def uploads_of(clients: int, seed: int = 0) -> list[Upload]:
+def uploads_of(clients: int, seed: int = 0, features: int = D) -> list[Upload]:
     """Clients with random classes, of which class K − 1 is nobody's."""
     generator = torch.Generator().manual_seed(seed)
     uploads = []
     for _ in range(clients):
         count_K = torch.randint(0, 4, (K,), generator=generator)
         count_K[-1] = 0
-        value_KD = torch.randn(K, D, generator=generator) * (count_K > 0)[:, None]
+        value_KD = torch.randn(K, features, generator=generator) * (count_K > 0)[:, None]
         uploads.append(Upload(Prototypes(value_KD, count_K > 0), count_K))
     return uploads
+
+
+def made(**settings: object) -> Method:
+    """Returns a method for K classes and D features."""
+    chosen = Settings(**settings)  # type: ignore[arg-type]
+    return compose(recipe(chosen, "any"), Config(method=chosen), (K, D))
 
 
 def test_class_means_are_eq_2():
@@ -69,8 +77,17 @@ def loops(distance: str, z_BD: Tensor, y_B: Tensor, target: Prototypes, weight: 
     total = 0.0
     for z_D, y in zip(z_BD.tolist(), y_B.tolist(), strict=True):
         if target.present_K[y]:
-            squares = [(a - b) ** 2 for a, b in zip(z_D, target.value_KD[y].tolist(), strict=True)]
-            total += {"mse": sum(squares) / D, "sq": sum(squares), "euclid": sum(squares) ** 0.5}[distance]
+            c_D = target.value_KD[y].tolist()
+            squares = [(a - b) ** 2 for a, b in zip(z_D, c_D, strict=True)]
+            dot = sum(a * b for a, b in zip(z_D, c_D, strict=True))
+            cosine = 1 - dot / math.hypot(*z_D) / math.hypot(*c_D)
+            of = {
+                "mse": sum(squares) / D,
+                "sq": sum(squares),
+                "euclid": sum(squares) ** 0.5,
+                "cosine": cosine,
+            }
+            total += of[distance]
     return weight * total / len(y_B)
 
 
@@ -78,7 +95,7 @@ def loops(distance: str, z_BD: Tensor, y_B: Tensor, target: Prototypes, weight: 
 def test_guide_against_explicit_loops(distance):
     target = mean(uploads_of(4))
     z_BD, y_B = torch.randn(9, D), torch.tensor([0, 1, 2, 3, 4, 4, 0, 1, 2])
-    got = Euclid(2.5, distance)(z_BD, y_B, target)
+    got = Guide(2.5, distance)(z_BD, y_B, target)
     assert got.item() == pytest.approx(loops(distance, z_BD, y_B, target, 2.5), rel=1e-5)
 
 
@@ -86,9 +103,16 @@ def test_guide_against_explicit_loops(distance):
 def test_guide_has_a_finite_gradient_on_the_prototype_itself(distance):
     target = mean(uploads_of(4))
     z_BD = target.value_KD[:2].clone().requires_grad_()
-    Euclid(1.0, distance)(z_BD, torch.tensor([0, 1]), target).backward()
+    Guide(1.0, distance)(z_BD, torch.tensor([0, 1]), target).backward()
     assert z_BD.grad is not None
-    assert not z_BD.grad.any()
+    torch.testing.assert_close(z_BD.grad, torch.zeros(2, D), atol=1e-6, rtol=0)
+
+
+def test_the_cosine_guide_has_a_finite_gradient_at_zero():
+    z_BD = torch.zeros(2, D, requires_grad=True)
+    Guide(100.0, "cosine")(z_BD, torch.tensor([0, 1]), mean(uploads_of(4))).backward()
+    assert z_BD.grad is not None
+    assert z_BD.grad.isfinite().all()
 
 
 def test_nearest_skips_absent_classes():
@@ -112,28 +136,26 @@ def test_margin_by_hand():
 
 def test_a_class_that_nobody_uploads_keeps_its_last_prototype_unless_forgotten():
     last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
-    fedproto = CATALOGUE["fedproto"]
-    kept = compose(fedproto, Settings()).serve(last, uploads_of(3))
+    kept = made(name="fedproto").serve(0, last, uploads_of(3))
     assert kept.present_K.all()
     assert kept.value_KD[-1].eq(1).all()
-    assert not compose(fedproto, Settings(forget=True)).serve(last, uploads_of(3)).present_K[-1]
+    assert not made(forget=True).serve(0, last, uploads_of(3)).present_K[-1]
 
 
 def test_without_uploads_prototypes_stay():
     last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
-    assert compose(CATALOGUE["fedproto"], Settings(forget=True)).serve(last, []) is last
+    assert made(forget=True).serve(0, last, []) is last
 
 
 def test_scale_moves_the_target():
     shared = mean(uploads_of(3))
-    method = compose(recipe(Settings(scale=10.0), "any"), Settings(scale=10.0))
-    assert torch.equal(method.target(shared).value_KD, 10 * shared.value_KD)
+    assert torch.equal(made(scale=10.0).target(shared).value_KD, 10 * shared.value_KD)
 
 
 def test_every_name_that_a_configuration_may_use_has_its_part():
-    assert set(get_args(config.Aggregate)) == set(AGGREGATES)
-    assert set(get_args(config.Distance)) == set(DISTANCES)
-    assert {entry.refine for entry in CATALOGUE.values()} <= set(REFINES)
+    assert set(get_args(Aggregate)) == set(AGGREGATES)
+    assert set(get_args(Distance)) == set(DISTANCES)
+    assert set(get_args(Refinement)) == set(REFINES) == set(DEFAULTS)
 
 
 def test_a_slot_of_the_configuration_replaces_the_catalogues():
@@ -154,6 +176,23 @@ def test_sample_counts_travel_only_where_the_aggregation_weights_by_them():
     assert not recipe(Settings(), "any").sends_counts
     assert recipe(Settings(aggregate="weighted"), "any").sends_counts
     assert not recipe(Settings(name="local"), "any").sends_counts
+
+
+def test_directions_are_compared_where_the_guide_draws_by_angle():
+    """(1, 0) is nearest to the short (0, 1) by distance, to the long (9, 1) by angle."""
+    prototypes = Prototypes(torch.tensor([[0.0, 1], [9, 1]]), torch.tensor([True, True]))
+    z = torch.tensor([[1.0, 0]])
+    assert made().nearest_N(z, prototypes).tolist() == [0]
+    assert made(distance="cosine").nearest_N(z, prototypes).tolist() == [1]
+
+
+def test_gamma_is_the_datasets_for_unit_prototypes_and_1_elsewhere():
+    for data, gamma in {"cifar10": 100, "cifar100": 200, "flowers102": 200, "tinyimagenet": 400}.items():
+        assert recipe(Settings(name="protonorm"), data).scale == gamma  # ProtoNorm, Sect. 5.1
+        assert recipe(Settings(name="fedproto", refine="simplex"), data).scale == gamma
+        assert recipe(Settings(name="protonorm", refine="none"), data).scale == 1
+        assert recipe(Settings(name="simplex"), data).scale == 1  # cosine: lengths do not matter
+    assert recipe(Settings(name="fedtgp", scale=1.2), "cifar100").scale == 1.2  # ProtoNorm's Table 5
 
 
 @pytest.mark.parametrize("slot", [{"weight": 1.0}, {"aggregate": "mean"}, {"infer": "global"}])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hpcfl import job
 from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
-from tests.mpi.cases import CASES, WAYS, prepare_images, results
+from tests.mpi.cases import CASES, METHODS, WAYS, prepare_images, results
 
 CODES = dict.fromkeys((*CASES, *WAYS), 0) | {"diverging": 1}
 
@@ -31,11 +32,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, dic
             job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
             == CODES[name]
         )
+    for name in METHODS:
+        run = read(directory / f"{name}.h5")
+        owned = run["/clients/class_counts"] > 0
+        uploaded = [owned[who].any(0) for who in run["/round/participants"]]
+        assert not np.all(uploaded, axis=1).any(), "classes are absent from every round"
     return {name: results(directory / f"{name}.h5") for name in CASES}
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [("mpich", 2), ("mpich", 5), ("mpich", 21), ("openmpi", 2), ("openmpi", 5)]
+    ("kind", "ranks"), [("mpich", 3), ("mpich", 5), ("mpich", 21), ("openmpi", 2), ("openmpi", 5)]
 )  # starting 21 ranks takes most of a minute on two cores
 def test_equal_bits(alone: dict[str, dict[str, bytes]], root: Path, tmp_path: Path, kind: str, ranks: int):
     mpi = {"mpich": mpich, "openmpi": open_mpi}[kind]()

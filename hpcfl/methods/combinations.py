@@ -1,0 +1,64 @@
+"""Which parts go together, as a table: every pair of slots is tried. No torch here."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, get_args
+
+from hpcfl.errors import BadInput
+from hpcfl.methods.catalogue import recipe
+from hpcfl.slots import Aggregate, Anchor, Distance, Inference, Method, Refinement
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "refine": get_args(Refinement),
+    "aggregate": get_args(Aggregate),
+    "anchor": get_args(Anchor),
+    "distance": get_args(Distance),
+    "scale": (2.0,),
+    "infer": get_args(Inference),
+    "prototypes": ("eval", "running"),
+    "forget": (True,),
+    "own_classes": (True,),
+}
+"""The slots and what may fill them; of a number, one that is not the default."""
+
+BASE = "fedproto"
+
+
+def refusal(**slots: Any) -> str | None:
+    """Returns why these slots do not go together, or None if they do."""
+    try:
+        recipe(Method(name=BASE, weight=1.0, **slots), data="any")
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+def refused_pairs() -> list[tuple[tuple[str, Any], tuple[str, Any], str]]:
+    """Returns every pair of slots that is refused, with its reason."""
+    found = []
+    for one, other in combinations(CHOICES, 2):
+        for a in CHOICES[one]:
+            for b in CHOICES[other]:
+                if reason := refusal(**{one: a, other: b}):
+                    found.append(((one, a), (other, b), reason))
+    return found
+
+
+def table() -> str:
+    """Returns the refinements against all other slots, and the refused pairs with their reasons."""
+    refused = refused_pairs()
+    named = {slot for one, other, _ in refused for slot, _ in (one, other)} - {"refine"}
+    columns = [(slot, value) for slot, values in CHOICES.items() for value in values if slot in named]
+    lines = [
+        "| refine | "
+        + " | ".join(slot if len(CHOICES[slot]) == 1 else value for slot, value in columns)
+        + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for refine in CHOICES["refine"]:
+        cells = ("–" if refusal(refine=refine, **{slot: value}) else "✓" for slot, value in columns)
+        lines.append(f"| {refine} | " + " | ".join(cells) + " |")
+    free = ", ".join(f"`{slot}`" for slot in CHOICES if slot not in named | {"refine"})
+    lines += ["", f"{free} combine with everything. Refused, with these reasons:"]
+    return "\n".join([*lines, *(f"- {reason}" for *_, reason in refused)])

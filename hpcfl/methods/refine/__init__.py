@@ -1,0 +1,1 @@
+"""What the server does to the aggregated prototypes, one file per refinement."""

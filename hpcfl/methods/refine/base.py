@@ -1,0 +1,75 @@
+"""What all refinements have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpcfl.methods.aggregate import Upload
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.sphere import directions
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a refinement knows of its run."""
+
+    classes: int
+    features: int
+    seed: int
+    lr: float
+    batch_size: int
+    device: torch.device
+    options: Mapping[str, Any]
+    trace: bool = False
+    """Keep the distances of every iteration."""
+
+
+@dataclass
+class Notes:
+    """What a refinement did in its last round."""
+
+    iterations: int = 0
+    loss: float = math.nan
+    delta: float = math.nan
+    distances: list[tuple[float, float, float]] = field(default_factory=list)
+    """Least, mean and largest pairwise distance before the first and after each iteration, on request."""
+
+
+class Refine:
+    """Refinement `none`: the aggregated prototypes as they are."""
+
+    def __init__(self, setting: Setting):
+        self.setting, self.notes = setting, Notes()
+
+    def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
+        """Returns round t's global prototypes, given the last ones, the new means and what they came from."""
+        self.notes = Notes()
+        return new
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns what the next round needs beside the last prototypes: tensors by name."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continues from a state."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
+
+
+class OnSphere(Refine):
+    """A refinement that places the directions of the present classes anew; the result has unit length."""
+
+    def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
+        self.notes = Notes()
+        placed_KD = torch.zeros_like(new.value_KD)
+        placed_KD[new.present_K] = self.place(directions(new, last, self.setting.seed)).to(placed_KD.dtype)
+        return Prototypes(placed_KD, new.present_K)
+
+    def place(self, unit_PD: Tensor) -> Tensor:
+        raise NotImplementedError

@@ -1,0 +1,84 @@
+"""Which slots do not go together, and why. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+from hpcfl.errors import BadInput
+
+if TYPE_CHECKING:
+    from hpcfl.methods.catalogue import Recipe
+
+LEARNED = ("tgp", "orthogonal")
+OPTIONS = {
+    "iterations": ("thomson", "simplex"),
+    "server_epochs": LEARNED,
+    "server_network": LEARNED,
+    "margin": ("tgp",),
+    "tau": ("tgp",),
+    "pull": ("orthogonal",),
+    "push": ("orthogonal",),
+}
+"""Which refinements have an option."""
+
+
+def refuse(filled: Recipe, set_: Mapping[str, Any], forget: bool) -> None:
+    """Raises BadInput where slots contradict each other; `set_` holds those that the user set."""
+    for key, value in set_.items():
+        if key in OPTIONS and filled.refine not in OPTIONS[key]:
+            whose = " and ".join(OPTIONS[key])
+            raise BadInput(f"method.{key} = {value!r}: belongs to refine = {whose}, not to {filled.refine!r}")
+    if "tau" in set_ and filled.options["margin"] == "none":
+        raise BadInput(f"method.tau = {set_['tau']}: with margin = 'none' there is no margin")
+    if reason := contradiction(filled, "scale" in set_, forget):
+        raise BadInput(reason)
+
+
+def contradiction(filled: Recipe, scale_set: bool, forget: bool) -> str | None:
+    """Returns why a recipe cannot be, or None."""
+    refine, anchor = filled.refine, filled.anchor
+    if refine in LEARNED and filled.fixed:
+        return f"method.anchor = {anchor!r}: refine = {refine!r} learns from the uploads of every round"
+    if refine in LEARNED and filled.aggregate != "mean":
+        return (
+            f"method.aggregate = {filled.aggregate!r}: refine = {refine!r} learns from each client's own "
+            "prototypes, not from an aggregate"
+        )
+    if anchor == "seed" and filled.aggregate != "mean":
+        return f"method.aggregate = {filled.aggregate!r}: with anchor = 'seed' nothing is ever uploaded"
+    if filled.fixed and forget:
+        return f"method.forget = true: with anchor = {anchor!r} prototypes are settled once and never dropped"
+    if filled.distance == "cosine" and scale_set and filled.scale != 1:
+        return f"method.scale = {filled.scale}: distance = 'cosine' compares directions, not lengths"
+    return None
+
+
+def refuse_dims(filled: Recipe, classes: int, features: int) -> None:
+    """Raises BadInput where a refinement is impossible with so many classes or features."""
+    if filled.refine == "none" or not filled.exchange:
+        return
+    if classes < 2:
+        raise BadInput(f"method.refine = {filled.refine!r}: needs two classes, the data has {classes}")
+    if filled.refine in ("thomson", "simplex") and features < 2:
+        raise BadInput(f"models.features = {features}: refine = {filled.refine!r} needs 2 or more")
+    most = max(features, comb(features, features // 2))
+    if filled.refine == "nonnegative" and classes > most:
+        raise BadInput(
+            f"models.features = {features}: refine = 'nonnegative' has at most {most} different sets of "
+            f"dimensions, the data has {classes} classes"
+        )
+
+
+def remarks(filled: Recipe, classes: int, features: int) -> list[str]:
+    """Returns what a user should know about this combination."""
+    if filled.refine == "nonnegative" and classes > features:
+        return [
+            f"{classes} classes share {features} dimensions by Hamming distance: they cannot be orthogonal"
+        ]
+    if filled.refine == "simplex" and classes > features + 1:
+        return [
+            f"{classes} classes have no regular simplex in {features} dimensions: Thomson, improved by L-BFGS"
+        ]
+    return []

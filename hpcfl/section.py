@@ -1,0 +1,21 @@
+"""A table of the configuration, and the kinds of numbers in it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[float, Field(gt=0, le=1e38)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Names = list[str]
+Weights = list[Annotated[int, Field(ge=1, le=10_000)]]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class Section(BaseModel):
+    """A table of the configuration: unknown keys, wrong types, NaN and infinity are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )

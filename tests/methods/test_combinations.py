@@ -1,0 +1,147 @@
+"""Every slot combines with every other or is refused with the reason."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from hpcfl.config import Config
+from hpcfl.config import Method as Settings
+from hpcfl.errors import BadInput
+from hpcfl.methods.aggregate import AGGREGATES
+from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, recipe
+from hpcfl.methods.combinations import CHOICES, refusal, refused_pairs, table
+from hpcfl.methods.method import compose
+from hpcfl.methods.rules import OPTIONS, refuse_dims, remarks
+from tests.conftest import ROOT
+from tests.methods.test_methods import K, uploads_of
+
+D = 4
+
+
+def test_the_readme_has_the_table():
+    assert table() in (ROOT / "README.md").read_text()
+
+
+def all_slots():
+    """Every filling of the slots; the flags also unset."""
+    every = {slot: (None, *values) if len(values) == 1 else values for slot, values in CHOICES.items()}
+    for values in product(*every.values()):
+        yield {slot: value for slot, value in zip(every, values, strict=True) if value is not None}
+
+
+def test_a_combination_is_refused_just_where_a_pair_of_it_is():
+    pairs = [{one, other} for one, other, _ in refused_pairs()]
+    for slots in all_slots():
+        assert bool(refusal(**slots)) == any(pair <= set(slots.items()) for pair in pairs), slots
+
+
+SERVED = [
+    slots
+    for values in product(CHOICES["refine"], CHOICES["anchor"], AGGREGATES, [False, True])
+    if not refusal(**(slots := dict(zip(("refine", "anchor", "aggregate", "forget"), values, strict=True))))
+]
+
+
+@pytest.mark.parametrize("slots", SERVED, ids=lambda slots: "-".join(map(str, slots.values())))
+def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any]):
+    """With five classes in four dimensions, one of them nobody's, and a second round without class 0."""
+    refine, anchor, forget = slots["refine"], slots["anchor"], slots["forget"]
+    settings = Settings(weight=1.0, **slots)
+    method = compose(recipe(settings, "any"), Config(method=settings), (K, D))
+    first = method.start()
+    assert first.present_K.all() == (anchor == "seed")
+    second = uploads_of(2, seed=1, features=D)
+    for upload in second:
+        upload.prototypes.present_K[0] = False
+        upload.prototypes.value_KD[0] = 0
+        upload.count_K[0] = 0
+    last = method.serve(0, first, uploads_of(3, features=D))
+    new = method.serve(1, last, second)
+    for shared in (last, new):
+        assert shared.finite
+        assert not shared.value_KD[~shared.present_K].any() or refine in ("tgp", "orthogonal")
+    assert bool(new.present_K[0]) == (not forget)
+    everybody = anchor != "round" or refine in ("tgp", "orthogonal")
+    assert bool(new.present_K[-1]) == (everybody and not forget)
+    if anchor != "round":
+        assert new.equals(last)
+    if refine in ("thomson", "simplex", "nonnegative"):
+        torch.testing.assert_close(
+            new.value_KD[new.present_K].norm(dim=1), torch.ones(int(new.present_K.sum()))
+        )
+    for distance in CHOICES["distance"]:
+        guided = compose(recipe(settings.model_copy(update={"distance": distance}), "any"), Config(), (K, D))
+        z_BD = torch.randn(4, D, requires_grad=True)
+        guided.guide(z_BD, torch.arange(4), guided.target(new)).backward()
+        assert z_BD.grad is not None
+        assert z_BD.grad.isfinite().all()
+
+
+VALUES: dict[str, Any] = {"iterations": 5, "server_epochs": 2, "server_network": False, "margin": "max-pair"}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_belongs_to_its_refinements(option):
+    value = VALUES.get(option, 3.0)
+    for refine, defaults in DEFAULTS.items():
+        given: dict[str, Any] = {"refine": refine, option: value}
+        assert (option in defaults) == (refine in OPTIONS[option])
+        if option in defaults:
+            assert recipe(Settings(**given), "any").options == defaults | {option: value}
+        else:
+            with pytest.raises(BadInput, match=rf"method.{option} = .*: belongs to .*, not to '{refine}'"):
+                recipe(Settings(**given), "any")
+
+
+def test_an_entrys_options_do_not_outlive_its_refinement():
+    assert recipe(Settings(name="fedtgp-scl"), "any").options["margin"] == "none"
+    assert recipe(Settings(name="fedtgp-scl", refine="orthogonal"), "any").options == DEFAULTS["orthogonal"]
+
+
+def test_an_aggregate_that_the_user_did_not_choose_gives_way():
+    assert recipe(Settings(), "spiral").aggregate == "weighted"
+    assert recipe(Settings(refine="tgp"), "spiral").aggregate == "mean"
+    assert not recipe(Settings(refine="tgp"), "spiral").sends_counts
+
+
+def test_without_a_margin_there_is_no_tau():
+    with pytest.raises(BadInput, match="with margin = 'none' there is no margin"):
+        recipe(Settings(name="fedtgp-scl", tau=3.0), "any")
+
+
+@pytest.mark.parametrize(
+    ("refine", "classes", "features", "said"),
+    [
+        ("thomson", 1, 8, "needs two classes, the data has 1"),
+        ("tgp", 1, 8, "needs two classes, the data has 1"),
+        ("simplex", 3, 1, "models.features = 1: refine = 'simplex' needs 2 or more"),
+        ("nonnegative", 6, 2, "at most 2 different sets of dimensions, the data has 6 classes"),
+    ],
+)
+def test_what_is_impossible_with_these_dimensions_is_said(refine, classes, features, said):
+    with pytest.raises(BadInput, match=said):
+        refuse_dims(recipe(Settings(refine=refine), "any"), classes, features)
+
+
+def test_remarks_say_where_the_geometry_gives_way():
+    anchor, simplex = (recipe(Settings(name=name), "any") for name in ("anchor", "simplex"))
+    assert remarks(anchor, 64, 64) == remarks(simplex, 65, 64) == []
+    assert "share 64 dimensions" in remarks(anchor, 65, 64)[0]
+    assert "no regular simplex in 64 dimensions" in remarks(simplex, 66, 64)[0]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_method_has_its_page_with_the_same_headings_and_its_configuration(name):
+    page = (ROOT / "docs" / "methods" / f"{CATALOGUE[name].page}.md").read_text()
+    headings = [line for line in page.splitlines() if line.startswith("## ")]
+    assert headings[:5] == [
+        "## Idea",
+        "## Equations as implemented",
+        "## Parameters",
+        "## What is logged",
+        "## Implementation details and deviations",
+    ]
+    assert f"`{name}`" in page
+    assert (ROOT / "configs" / f"{CATALOGUE[name].page}.toml").exists()

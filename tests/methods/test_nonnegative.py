@@ -1,0 +1,99 @@
+"""Own dimensions for every class: balanced, best, orthogonal; shared where there are too few."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from hpcfl.config import Config
+from hpcfl.config import Method as Settings
+from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.code import best_code, code, overlap
+from hpcfl.methods.method import Method, compose
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.refine.nonnegative import own_dimensions, shared_dimensions
+
+
+def wishes(classes: int, features: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((classes, features))
+
+
+@pytest.mark.parametrize(("classes", "features"), [(100, 512), (3, 3), (2, 7), (5, 6), (1, 4)])
+def test_every_dimension_is_one_classs_and_numbers_differ_by_at_most_one(classes, features):
+    own_KD = own_dimensions(wishes(classes, features))
+    assert (own_KD.sum(0) == 1).all()
+    assert set(own_KD.sum(1)) <= {features // classes, -(-features // classes)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_other_balanced_assignment_has_a_larger_sum(seed):
+    """Five dimensions, two classes: all 20 ways (sizes 2 and 3 either way) against the one that is found."""
+    wish_KD = wishes(2, 5, seed)
+    ways = {owners for sizes in ((0, 0, 1, 1, 1), (0, 0, 0, 1, 1)) for owners in permutations(sizes)}
+    best = max(sum(wish_KD[owner, d] for d, owner in enumerate(owners)) for owners in ways)
+    assert wish_KD[own_dimensions(wish_KD)].sum() == pytest.approx(best)
+
+
+def made(name: str, classes: int, features: int, seed: int = 0) -> Method:
+    chosen = Settings(name=name)
+    return compose(recipe(chosen, "any"), Config(seed=seed, method=chosen), (classes, features))
+
+
+def test_anchors_are_orthogonal_unit_and_reachable_and_follow_the_means():
+    means_KD = torch.zeros(3, 6)
+    for k, dims in enumerate([(0, 3), (1, 4), (2, 5)]):
+        means_KD[k, list(dims)] = torch.tensor([5.0, 1.0])
+    got = made("anchor", 3, 6).refine(
+        0, Prototypes.none(3, 6), Prototypes(means_KD, torch.ones(3).bool()), ()
+    )
+    torch.testing.assert_close(got.value_KD @ got.value_KD.T, torch.eye(3))
+    assert (got.value_KD >= 0).all()
+    assert torch.equal(got.value_KD > 0, means_KD > 0)
+
+
+@pytest.mark.parametrize("name", ["anchor-fixed", "simplex-fixed"])
+def test_anchors_of_the_seed_need_nobody(name):
+    start = made(name, 4, 10).start()
+    assert start.present_K.all()
+    torch.testing.assert_close(start.value_KD.norm(dim=1), torch.ones(4))
+    assert torch.equal(start.value_KD, made(name, 4, 10).start().value_KD)
+    assert not torch.equal(start.value_KD, made(name, 4, 10, seed=1).start().value_KD)
+    assert not made(name.removesuffix("-fixed"), 4, 10).start().present_K.any()
+
+
+@pytest.mark.parametrize(
+    ("words", "length", "weight", "most"), [(6, 4, 2, 1), (7, 7, 3, 1), (10, 5, 2, 1), (20, 16, 4, 2)]
+)
+def test_words_are_different_of_equal_weight_and_far_apart(words, length, weight, most):
+    got_WL = code(words, length, weight, np.random.default_rng(0))
+    assert (got_WL.sum(1) == weight).all()
+    assert len({row.tobytes() for row in got_WL}) == words
+    assert overlap(got_WL) <= most + 1
+    distance_WW = (got_WL[:, None] != got_WL[None]).sum(2)
+    assert distance_WW[np.triu_indices(words, 1)].min() == 2 * (weight - overlap(got_WL))
+
+
+def test_with_more_classes_than_dimensions_sets_are_shared_as_little_as_possible():
+    """A hundred classes in 64 dimensions: random sets of the same size overlap more."""
+    found_WL = best_code(100, 64, key=0)
+    weight = int(found_WL[0].sum())
+    random = np.random.default_rng(1)
+    drawn = np.zeros((100, 64), dtype=bool)
+    for row in drawn:
+        row[random.choice(64, weight, replace=False)] = True
+    assert overlap(found_WL) < overlap(drawn)
+    assert overlap(found_WL) / weight <= 0.25
+    own_KD = shared_dimensions(wishes(100, 64), key=0)
+    assert {row.tobytes() for row in own_KD} == {row.tobytes() for row in found_WL}
+    means = Prototypes(torch.rand(100, 64), torch.ones(100).bool())
+    got = made("anchor", 100, 64).refine(0, Prototypes.none(100, 64), means, ())
+    cosine = (got.value_KD @ got.value_KD.T).fill_diagonal_(0)
+    assert cosine.max().item() == pytest.approx(overlap(found_WL) / weight)
+
+
+def test_too_few_words_are_said():
+    with pytest.raises(ValueError, match="fewer than 7"):
+        code(7, 4, 2, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="fewer than 7"):
+        best_code(7, 4, 0)

@@ -1,0 +1,157 @@
+"""Whole runs of the methods in one process: bytes, metrics and prototypes in the log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpcfl.log.reader import Run, read
+from hpcfl.methods.catalogue import CATALOGUE
+
+SMALL = [
+    *("data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=1"),
+    "federation.participation=7",
+]
+
+
+@pytest.fixture
+def run(hpcfl):
+    """Returns `run(method, *settings)`: trains and reads the log."""
+
+    def train(method: str, *settings: str) -> Run:
+        given = (f"--set={setting}" for setting in (*SMALL, f"method.name={method}", *settings))
+        done = hpcfl("train", "--out", "run.h5", "--fresh", *given)
+        assert done.exit_code == 0, done.output
+        return read("run.h5")
+
+    return train
+
+
+def test_anchors_go_up_in_the_first_round_and_down_once_to_each_client(run):
+    log = run("anchor", "federation.rounds=12")
+    owned_M = (log["/clients/class_counts"] > 0).sum(1)
+    who = log["/round/participants"]
+    assert log["/round/bytes_up"].tolist() == [owned_M[who[0]].sum() * 8 * 4] + [0] * 11
+    assert log["/round/uploads"].tolist() == [7] + [0] * 11
+    told = np.zeros(20, dtype=bool)
+    for t in range(12):
+        new = who[t] & ~told if t else told
+        assert log["/round/bytes_down"][t] == new.sum() * 6 * 8 * 4
+        assert log["/round/bytes_side"][t] == (7 if t == 0 else new.sum())
+        told = told | new
+    assert told.sum() == log["/round/bytes_down"].sum() / (6 * 8 * 4)
+    same = log["/prototypes/global"]
+    assert (same == same[0]).all()
+    np.testing.assert_allclose(same[0] @ same[0].T, np.eye(6), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["anchor-fixed", "simplex-fixed"])
+def test_anchors_of_the_seed_are_never_sent_and_guide_from_the_first_round(run, name):
+    log = run(name)
+    for what in ("bytes_up", "bytes_down", "bytes_side", "uploads"):
+        assert not log[f"/round/{what}"].any()
+    assert log["/prototypes/present"].all()
+    assert not np.isnan(log["/client/accuracy_global"]).any()
+    alone = run("local")
+    assert (log["/round/loss"] > alone["/round/loss"]).all(), "cross-entropy and guide, from the first round"
+
+
+def test_settled_prototypes_do_not_travel_between_processes_again(run):
+    """The same run with prototypes that follow every round broadcasts them every round."""
+    sent = {}
+    for anchor in ("first", "round"):
+        log = run("anchor", f"method.anchor={anchor}", "federation.rounds=3", "federation.participation=1.0")
+        sent[anchor] = log["/round/bytes_down"].tolist()
+    assert sent["first"][1] == sent["round"][1] > 0
+    assert sent["first"][2] == 0 < sent["round"][2]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_what_is_measured_on_prototypes(run, name):
+    log = run(name, "method.server_epochs=2") if "tgp" in name else run(name)
+    margins, largest = log["/prototypes/margin"], log["/prototypes/margin_clients"]
+    for raw, normalised in (
+        (margins, log["/prototypes/margin_normalised"]),
+        (largest, log["/prototypes/margin_clients_normalised"]),
+    ):
+        known = ~np.isnan(raw).all(1)
+        np.testing.assert_allclose(
+            normalised[known], raw[known] / np.nanmax(raw[known], axis=1, keepdims=True)
+        )
+    assert (np.isfinite(largest).sum(1) >= 2).all(), "clients have margins, whatever travels"
+    if name == "local":
+        assert np.isnan(margins).all()
+        return
+    value, present = log["/prototypes/global"][-1].astype(float), log["/prototypes/present"][-1]
+    value = value[present]
+    apart = np.linalg.norm(value[:, None] - value[None], axis=2)[np.triu_indices(len(value), 1)]
+    np.testing.assert_allclose(log["/prototypes/distance"][-1], [apart.min(), apart.mean(), apart.max()])
+    unit = value / np.linalg.norm(value, axis=1, keepdims=True)
+    cosine = (unit @ unit.T)[np.triu_indices(len(value), 1)]
+    want = [cosine.min(), cosine.mean(), cosine.max()]
+    np.testing.assert_allclose(log["/prototypes/cosine"][-1], want, atol=1e-12)
+    energy = -np.log(np.sqrt(2 - 2 * cosine)).sum()
+    assert log["/prototypes/energy"][-1] == pytest.approx(energy)
+    bound = log["/prototypes/energy_bound"][-1]
+    assert energy >= bound - 1e-5
+    share = (np.minimum(value, 0) ** 2).sum(1) / (value**2).sum(1)
+    np.testing.assert_allclose(log["/prototypes/unreachable"][-1][present], share, atol=1e-12)
+    if name.startswith("simplex"):
+        assert energy == pytest.approx(bound, abs=1e-5)
+    if name.startswith("anchor"):
+        assert not share.any()
+        assert np.abs(cosine).max() < 1e-6
+    if name == "protonorm":
+        assert energy < bound + 0.01
+        assert (log["/refine/iterations"] > 0).all()
+    learns = CATALOGUE[name].refine in ("tgp", "orthogonal")
+    assert np.isfinite(log["/refine/loss"]).all() == learns
+    assert np.isfinite(log["/refine/delta"]).all() == (CATALOGUE[name].refine == "tgp")
+    assert log["/prototypes/present"].all() == (learns or CATALOGUE[name].fixed)
+
+
+def test_the_best_so_far(run):
+    log = run("fedproto", "federation.rounds=6", "log.evaluate_every=2")
+    accuracy, best = log["/round/accuracy"], log["/round/best"]
+    assert best[0] == -1
+    assert np.isnan(log["/client/best"][0]).all()
+    for t in range(1, 6):
+        assert best[t] == np.nanargmax(accuracy[: t + 1])
+        np.testing.assert_array_equal(
+            log["/client/best"][t], np.nanmax(log["/client/accuracy"][: t + 1], axis=0)
+        )
+
+
+def test_local_prototypes_are_kept_on_request(run):
+    assert run("fedproto")["/prototypes/local"].shape == (4, 0, 6, 8)
+    log = run("fedproto", "log.local_prototypes=true", "method.aggregate=mean")
+    local, who = log["/prototypes/local"], log["/round/participants"]
+    assert local.shape == (4, 20, 6, 8)
+    owned = (log["/clients/class_counts"] > 0) & who[:, :, None]
+    np.testing.assert_array_equal(~np.isnan(local).any(3), owned)
+    fresh = log["/prototypes/present"] & ~log["/prototypes/stale"]
+    for t in range(4):
+        means = np.nanmean(local[t][:, fresh[t]], axis=0)
+        np.testing.assert_allclose(log["/prototypes/global"][t][fresh[t]], means, rtol=1e-5, atol=1e-6)
+
+
+def test_distances_of_every_iteration_are_kept_on_request(run):
+    assert run("protonorm")["/refine/distances"].shape == (4, 0, 3)
+    log = run("protonorm", "log.distances=true", "method.iterations=40", "log.prototypes_every=2")
+    traces, taken = log["/refine/distances"], log["/refine/iterations"][[1, 3]]
+    assert traces.shape == (2, 41, 3)
+    for trace, n in zip(traces, taken, strict=True):
+        assert np.isfinite(trace[: n + 1]).all()
+        assert np.isnan(trace[n + 1 :]).all()
+        assert trace[n, 0] >= trace[0, 0], "the nearest pair is moved apart"
+    np.testing.assert_allclose(traces[-1][taken[-1]], log["/prototypes/distance"][-1], rtol=1e-6)
+
+
+def test_a_class_keeps_its_direction_while_nobody_uploads_it(run):
+    """Stale classes take part with their last direction: the simplex stays one, and they move little."""
+    log = run("simplex", "federation.rounds=8", "federation.participation=2")
+    stale, value = log["/prototypes/stale"], log["/prototypes/global"]
+    assert stale.any()
+    assert not log["/prototypes/present"].all()
+    for t, k in np.argwhere(stale):
+        assert value[t, k] @ value[t - 1, k] > 0.3
