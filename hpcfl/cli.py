@@ -97,8 +97,14 @@ def plan(config: str | None, settings: tuple[str, ...], **machine: Any) -> None:
 
 
 @main.command()
-def catalog() -> None:
+@click.option("--combinations", is_flag=True, help="Which parts of methods go together, as a table.")
+def catalog(combinations: bool) -> None:
     """List methods, models, groups and datasets with their papers."""
+    if combinations:
+        from hpcfl.methods.combinations import table
+
+        click.echo(table())
+        return
     from hpcfl.show import print_catalogue
 
     print_catalogue()
@@ -192,3 +198,14 @@ def exchange(rounds: int) -> None:
     from hpcfl.bench.exchange import exchange as measure
 
     sys.exit(measure(rounds))
+
+
+@bench.command()
+@click.option("--classes", default=200, show_default=True, type=click.IntRange(2, 10_000))
+@click.option("--features", default=512, show_default=True, type=click.IntRange(2, 65_536))
+@click.option("--iterations", default=500, show_default=True, type=click.IntRange(1))
+def refine(**sizes: int) -> None:
+    """Prototype alignment: by difference tensor, by Gram matrix, exactly."""
+    from hpcfl.bench.refine import refine as measure
+
+    sys.exit(measure(**sizes))

@@ -8,6 +8,7 @@ import torch
 
 from hpcfl.config import Config
 from hpcfl.config import Method as Settings
+from hpcfl.configfile import load
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES
 from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, recipe
@@ -144,4 +145,6 @@ def test_every_method_has_its_page_with_the_same_headings_and_its_configuration(
         "## Implementation details and deviations",
     ]
     assert f"`{name}`" in page
-    assert (ROOT / "configs" / f"{CATALOGUE[name].page}.toml").exists()
+    settings = load(str(ROOT / "configs" / f"{CATALOGUE[name].page}.toml"), []).method
+    assert CATALOGUE[settings.name].page == CATALOGUE[name].page
+    recipe(settings, "cifar100")

@@ -1,0 +1,78 @@
+"""Speed and energy of prototype alignment: difference tensor, Gram matrix, simplex."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from hpcfl.config import Runtime
+from hpcfl.devices import set_up
+from hpcfl.methods.refine.base import Notes
+from hpcfl.methods.refine.simplex import nearest_simplex, relax
+from hpcfl.methods.refine.thomson import DECAY, EVERY, LR, MOMENTUM, thomson
+from hpcfl.methods.sphere import EPS, distances, energy, normalise, simplex_bound
+from hpcfl.show import console
+
+REPEATS = 5
+
+
+def by_differences(unit_PD: Tensor, iterations: int) -> Tensor:
+    """Returns the result of ProtoNorm's Eq. (11)-(14) written down directly: a P×P×D tensor per iteration."""
+    c_PD, v_PD = unit_PD, torch.zeros_like(unit_PD)
+    for n in range(iterations):
+        gap_PPD = c_PD[:, None] - c_PD[None]
+        force_PD = (gap_PPD / gap_PPD.square().sum(2, keepdim=True).clamp_min(EPS)).sum(1)
+        v_PD = MOMENTUM * v_PD + LR * DECAY ** (n // EVERY) * force_PD
+        c_PD = normalise(c_PD + v_PD)
+    return c_PD
+
+
+def refine(classes: int, features: int, iterations: int) -> int:
+    """Prints a table of one run, in float64 on one thread; both solvers take equally many iterations."""
+    set_up(Runtime(), 0, on="cpu")
+    draw = torch.Generator().manual_seed(0)
+    start_PD = normalise(torch.randn(classes, features, dtype=torch.float64, generator=draw).abs() + 0.05)
+    notes = Notes()
+    thomson(start_PD, iterations, notes)
+    ways: dict[str, Callable[[], Tensor]] = {
+        "difference tensor": lambda: by_differences(start_PD, notes.iterations),
+        "Gram matrix": lambda: thomson(start_PD, iterations),
+    }
+    if classes <= features + 1:
+        ways["simplex"] = lambda: nearest_simplex(start_PD)
+    else:
+        ways["Gram matrix, L-BFGS"] = lambda: relax(thomson(start_PD, iterations))
+    table = Table("way", box=None, pad_edge=False)
+    for head in ("iterations", "seconds", "times as fast", "energy", "above the bound", "largest cosine"):
+        table.add_column(head, justify="right")
+    slowest = None
+    for name, way in ways.items():
+        placed_PD, seconds = _timed(way, 1 if slowest is None else REPEATS)
+        slowest = slowest or seconds
+        table.add_row(
+            name,
+            str(notes.iterations) if name != "simplex" else "–",
+            f"{seconds:.4f}",
+            f"{slowest / seconds:.0f}",
+            f"{energy(placed_PD).item():.3f}",
+            f"{energy(placed_PD).item() - simplex_bound(classes):.2e}",
+            f"{1 - distances(placed_PD).min().item() ** 2 / 2:+.4f}",
+        )
+    console().print(
+        f"{classes} classes, {features} features, float64, one thread; fastest of {REPEATS}, once the first"
+    )
+    console().print(table)
+    return 0
+
+
+def _timed(way: Callable[[], Tensor], repeats: int) -> tuple[Tensor, float]:
+    took = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        placed_PD = way()
+        took.append(time.perf_counter() - began)
+    return placed_PD, min(took)
