@@ -23,7 +23,8 @@ def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
 
 def set_up(runtime: Runtime, local_rank: int, on: str | None = None) -> torch.device:
     """Loads torch, fixes what would change bits, and returns this rank's device, or the one given."""
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(runtime.threads)
+    for library in ("OMP", "MKL", "OPENBLAS"):  # scipy brings its own OpenBLAS, loaded after this
+        os.environ[f"{library}_NUM_THREADS"] = str(runtime.threads)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is only then the same every time
     # bfloat16 by tiles (AMX) crashes on virtual machines that only claim to have them
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

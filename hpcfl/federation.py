@@ -89,6 +89,8 @@ def plan(config: Config) -> Federation:
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     fed = Federation(config, method, data, clients, counts_MK)
     refuse_dims(method, *fed.dims)
+    if config.log.distances and "iterations" not in method.options:
+        raise BadInput(f"log.distances = true: refine = {method.refine!r} has no iterations")
     try:
         fed.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
     except OSError as error:

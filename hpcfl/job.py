@@ -172,6 +172,8 @@ def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> st
 
 def _reason(server: Server) -> str:
     done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
+    if server.status == "diverged" and not server.diverged_M.all():
+        return f"the server's training diverged in round {done} of {rounds}; lower train.lr"
     if server.status == "diverged":
         return (
             f"every client diverged (loss or prototypes not finite) after round {done} of {rounds}; "

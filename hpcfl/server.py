@@ -75,6 +75,8 @@ class Server:
             self.diverged_M[parcel.client] |= parcel.diverged
         uploads = [self._upload(parcel) for parcel in senders]
         new = self.method.serve(t, shared.to(self.device), uploads).to(torch.device("cpu"))
+        if not new.finite:
+            self.status, new = "diverged", shared
         notes = self.method.refine.notes
         fresh_K = np.any([parcel.present_K for parcel in senders], axis=0) if senders else False
         self.row |= {
@@ -98,7 +100,7 @@ class Server:
 
     def verdict(self, t: int, word: Word) -> Word:
         """Returns the word of the next broadcast: go on, or stop."""
-        if self.diverged_M.all():
+        if self.diverged_M.all() or self.status == "diverged":
             self.status = "diverged"
             return Word.STOP | Word.FAILED
         if t + 1 == self.fed.config.federation.rounds:
@@ -138,7 +140,7 @@ class Server:
             "/client/seconds": seconds_M,
             "/client/rank": rank_M,
             "/prototypes/margin_clients": margin_K,
-            "/prototypes/margin_clients_normalised": margin_K / np.fmax.reduce(margin_K),
+            "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
         }
         self.row |= self._best(t)
         total, parts = watch.lap()

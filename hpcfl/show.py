@@ -67,7 +67,10 @@ def _print_one(run: Run) -> None:
         accuracy, mean = run["/round/accuracy"], run["/round/accuracy_mean"]
         best = int(np.nanargmax(accuracy))
         add("accuracy", f"{percent(accuracy[t])} (mean over clients {percent(mean[t])})")
-        add("best", f"{percent(accuracy[best])} in round {best + 1}")
+        own = np.average(run["/client/best"][-1], weights=run["/clients/test_samples"])
+        add(
+            "best", f"{percent(accuracy[best])} in round {best + 1}; clients at their own best {percent(own)}"
+        )
         add("by", ", ".join(f"{name} {percent(_over_all(run, name, t))}" for name in INFERENCES))
     if run.rounds_done:
         sent = {name: kilobytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}

@@ -12,6 +12,7 @@ Aggregate = Literal["mean", "weighted", "weighted-literal"]
 Distance = Literal["mse", "euclid", "sq", "cosine"]
 Refinement = Literal["none", "thomson", "tgp", "orthogonal", "simplex", "nonnegative"]
 Anchor = Literal["round", "first", "seed"]
+Stopping = Literal["tangent", "whole"]
 Margin = Literal["max-min", "max-pair", "fixed", "none"]
 Inference = Literal["head", "global", "local"]
 
@@ -37,6 +38,8 @@ class Method(Section):
     """Which of the three logged accuracies is the accuracy: by head, global or local prototypes."""
     iterations: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """thomson, and simplex above d + 1 classes: the most iterations of the solver in a round."""
+    stopping: Stopping | None = None
+    """thomson, simplex: ends when the force along the sphere settles; or the whole force, as published."""
     server_epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """tgp, orthogonal: passes over the uploaded prototypes per round."""
     server_network: bool | None = None

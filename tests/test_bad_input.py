@@ -72,6 +72,7 @@ SETTINGS = {
     "method.distance=cosin": "'cosin': allowed is 'mse', 'euclid', 'sq' or 'cosine' (nearest: cosine)",
     "method.refine=thomsen": "'thomsen': allowed is 'none', 'thomson', 'tgp', 'orthogonal', 'simplex' or",
     "method.anchor=last": "method.anchor = 'last': allowed is 'round', 'first' or 'seed'",
+    "log.distances=true": "log.distances = true: refine = 'none' has no iterations",
     "method.tau=3": "method.tau = 3.0: belongs to refine = tgp, not to 'none'",
     "method.margin=big": "allowed is 'max-min', 'max-pair', 'fixed' or 'none'",
     "method.server_epochs=0": "method.server_epochs = 0: must be greater than or equal to 1",

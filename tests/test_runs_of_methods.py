@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hpcfl.comm.wire import Wire
 from hpcfl.log.reader import Run, read
 from hpcfl.methods.catalogue import CATALOGUE
 
@@ -33,6 +34,7 @@ def test_anchors_go_up_in_the_first_round_and_down_once_to_each_client(run):
     who = log["/round/participants"]
     assert log["/round/bytes_up"].tolist() == [owned_M[who[0]].sum() * 8 * 4] + [0] * 11
     assert log["/round/uploads"].tolist() == [7] + [0] * 11
+    assert not log["/refine/iterations"].any()
     told = np.zeros(20, dtype=bool)
     for t in range(12):
         new = who[t] & ~told if t else told
@@ -56,14 +58,34 @@ def test_anchors_of_the_seed_are_never_sent_and_guide_from_the_first_round(run, 
     assert (log["/round/loss"] > alone["/round/loss"]).all(), "cross-entropy and guide, from the first round"
 
 
-def test_settled_prototypes_do_not_travel_between_processes_again(run):
-    """The same run with prototypes that follow every round broadcasts them every round."""
-    sent = {}
-    for anchor in ("first", "round"):
-        log = run("anchor", f"method.anchor={anchor}", "federation.rounds=3", "federation.participation=1.0")
-        sent[anchor] = log["/round/bytes_down"].tolist()
-    assert sent["first"][1] == sent["round"][1] > 0
-    assert sent["first"][2] == 0 < sent["round"][2]
+def test_settled_prototypes_do_not_travel_between_processes_again(run, monkeypatch):
+    """Prototypes that follow every round are broadcast every round, settled ones once."""
+    sent: list[int] = []
+    original = Wire.unpack_down
+
+    def counting(wire, body):
+        sent.append(body.nbytes)
+        return original(wire, body)
+
+    monkeypatch.setattr(Wire, "unpack_down", counting)
+    rows = 1 + 6 * 8 * 4
+    run("simplex", "federation.participation=1.0")
+    assert sent == [rows] * 4
+    sent.clear()
+    run("anchor")
+    assert sent == [rows]
+
+
+def test_a_server_that_diverges_ends_the_run_and_says_so(hpcfl):
+    given = (
+        f"--set={setting}" for setting in (*SMALL, "method.name=fedtgp", "train.lr=1e5", "method.weight=0.0")
+    )
+    done = hpcfl("train", "--out", "run.h5", *given, "--set=train.batch_size=100000")
+    assert done.exit_code == 1
+    assert "the server's training diverged in round 1 of 4; lower train.lr" in done.output
+    log = read("run.h5")
+    assert (log.status, log.rounds_done) == ("diverged", 1)
+    assert np.isfinite(log["/prototypes/global"]).all()
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -105,8 +127,8 @@ def test_what_is_measured_on_prototypes(run, name):
         assert energy < bound + 0.01
         assert (log["/refine/iterations"] > 0).all()
     learns = CATALOGUE[name].refine in ("tgp", "orthogonal")
-    assert np.isfinite(log["/refine/loss"]).all() == learns
-    assert np.isfinite(log["/refine/delta"]).all() == (CATALOGUE[name].refine == "tgp")
+    for what, known in (("loss", learns), ("delta", CATALOGUE[name].refine == "tgp")):
+        assert (np.isfinite(log[f"/refine/{what}"]) == known).all()
     assert log["/prototypes/present"].all() == (learns or CATALOGUE[name].fixed)
 
 

@@ -29,12 +29,10 @@ LAST = 5
 def train(out: Path, settings: Sequence[str]) -> None:
     given = [part for setting in settings for part in ("--set", setting)]
     with out.with_suffix(".txt").open("w") as said:
-        subprocess.run(
-            [sys.executable, "-m", "hpcfl", "train", *given, "--out", str(out)],
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            check=True,
-        )
+        command = [sys.executable, "-m", "hpcfl", "train", *given, "--out", str(out)]
+        code = subprocess.run(command, stdout=said, stderr=subprocess.STDOUT).returncode
+    if code:
+        raise SystemExit(f"{out.with_suffix('.txt')} says why this run failed")
 
 
 def accuracies(run: Run, inference: str) -> np.ndarray:
@@ -61,15 +59,17 @@ def figures(run: Run) -> list[float]:
         run["/round/bytes_up"].mean() / 1e6,
         run["/round/bytes_down"].mean() / 1e6,
         run["/round/seconds_refine"].mean(),
+        run["/round/seconds"].mean(),
     ]
 
 
 HEADS = [
     *(f"by {name}" for name in INFERENCES),
     *("best round", "clients' best", "margin", "clients' margin", "largest cosine", "unreachable"),
-    *("MB up", "MB down", "s refine"),
+    *("MB up", "MB down", "s refine", "s a round"),
 ]
-FORMS = [".1f"] * 5 + [".2f"] * 4 + [".2f"] * 3
+SPREAD = 7
+"""So many columns show their standard deviation."""
 
 
 def main() -> None:
@@ -85,21 +85,25 @@ def main() -> None:
     methods, seeds = asked.methods.split(","), range(asked.seeds)
     asked.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(asked.jobs) as pool:
-        for seed in seeds:
-            for name in methods:
-                settings = [*SETTINGS, f"method.name={name}", f"seed={seed}", *asked.settings]
-                pool.submit(train, asked.out / f"{name}-{seed}.h5", settings)
+        jobs = [
+            pool.submit(
+                train,
+                asked.out / f"{name}-{seed}.h5",
+                [*SETTINGS, f"method.name={name}", f"seed={seed}", *asked.settings],
+            )
+            for seed in seeds
+            for name in methods
+        ]
+    for job in jobs:
+        job.result()
     print(f"| method | {' | '.join(HEADS)} |\n|---|{'---:|' * len(HEADS)}")
     for name in methods:
         rows = np.array([figures(read(asked.out / f"{name}-{seed}.h5")) for seed in seeds])
         cells = []
-        for values, form in zip(rows.T, FORMS, strict=True):
-            if np.isnan(values).all():
-                cells.append("–")
-            elif form == ".1f":
-                cells.append(f"{values.mean():.1f} ± {values.std(ddof=min(1, len(values) - 1)):.1f}")
-            else:
-                cells.append(f"{values.mean():{form}}")
+        for column, values in enumerate(rows.T):
+            spread = f" ± {values.std(ddof=min(1, len(values) - 1)):.1f}" if column < SPREAD else ""
+            digits = 1 if spread else 2
+            cells.append("–" if np.isnan(values).all() else f"{values.mean():.{digits}f}{spread}")
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -22,9 +22,10 @@ from matplotlib import pyplot
 
 COMMON = [
     *("federation.clients=10", "models.group=mlp_taper", "models.features=2", "data.samples_per_class=5000"),
+    "method.weight=1.0",  # the paper's λ; with 10, γ = 10 kills the units of so small a network
     *("log.evaluate_every=10", "log.prototypes_every=50", "log.local_prototypes=true"),
 ]
-FEDPROTO = ["method.aggregate=mean", "method.weight=10.0"]
+FEDPROTO = ["method.aggregate=mean"]
 PANELS = {
     "FedProto, IID": [*FEDPROTO, "partition.name=iid"],
     "FedProto, Dirichlet(0.1)": FEDPROTO,

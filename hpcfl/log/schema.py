@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-VERSION = 1
+VERSION = 2
 
 Kind = Literal["result", "measured"]
 STRING = "string"

@@ -11,10 +11,11 @@ from hpcfl.methods.rules import LEARNED, OPTIONS, refuse
 from hpcfl.slots import Aggregate, Anchor, Distance, Inference, Method, Refinement
 
 LEARNING: dict[str, Any] = {"server_network": True}
+SOLVING: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}
 DEFAULTS: dict[Refinement, dict[str, Any]] = {
     "none": {},
-    "thomson": {"iterations": 500},
-    "simplex": {"iterations": 500},
+    "thomson": SOLVING,
+    "simplex": SOLVING,
     "nonnegative": {},
     "tgp": {"margin": "max-min", "tau": 100.0, "server_epochs": 100, **LEARNING},
     "orthogonal": {"pull": 1.0, "push": 10.0, "server_epochs": 1, **LEARNING},
@@ -105,8 +106,6 @@ CATALOGUE = {
         refine="thomson",  # Eq. (8)-(14)
         weight=10.0,  # λ = 1 in the paper, with Euclid; its code has 10 with mse
         infer="global",  # Eq. (6) says local; its code compares with global ones
-        # The paper's λ = 1 in the plane of Fig. 2: with 10 the smallest networks do not survive γ = 10 there.
-        on={"spiral": {"weight": 1.0}},
     ),
     "fedtgp": Recipe(
         about="prototypes that the server trains by contrastive learning with an adaptive margin",
@@ -210,6 +209,8 @@ def recipe(settings: Method, data: str) -> Recipe:
             raise BadInput(f"method.{slot}: {settings.name!r} exchanges nothing and has no such slot")
         if settings.infer == "global":
             raise BadInput(f"method.infer = 'global': method {settings.name!r} has no global prototypes")
+        if settings.forget:
+            raise BadInput(f"method.forget = true: method {settings.name!r} has no global prototypes")
         return replace(entry, **slots)
     if settings.distance not in (None, entry.distance) and settings.weight is None:
         if settings.distance not in WEIGHTS:

@@ -15,10 +15,10 @@ def nearest_N(z_ND: Tensor, prototypes: Prototypes, by_angle: bool = False) -> T
     """
     if not prototypes.present_K.any():
         return full((len(z_ND),), -1, device=z_ND.device)
-    value_KD = prototypes.value_KD
     if by_angle:
-        z_ND, value_KD = normalize(z_ND), normalize(value_KD)
-    apart_NK = cdist(z_ND, value_KD, compute_mode="donot_use_mm_for_euclid_dist")
+        apart_NK = 1 - normalize(z_ND) @ normalize(prototypes.value_KD).T
+    else:
+        apart_NK = cdist(z_ND, prototypes.value_KD, compute_mode="donot_use_mm_for_euclid_dist")
     return apart_NK.masked_fill(~prototypes.present_K, inf).argmin(1)
 
 

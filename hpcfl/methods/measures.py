@@ -34,7 +34,7 @@ def measures(prototypes: Prototypes) -> dict[str, Any]:
     chord = distances(unit_PD)
     return {
         "margin": apart_K,
-        "margin_normalised": apart_K / widest,
+        "margin_normalised": apart_K / widest if widest else apart_K * torch.nan,
         "distance": least_mean_most(distances(value_KD[present_K])),
         "cosine": least_mean_most(1 - chord.square() / 2),
         "energy": energy(unit_PD).item() if pairs else torch.nan,

@@ -53,15 +53,19 @@ class Method:
     def serve(self, t: int, last: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Returns the global prototypes after round t; a class that nobody uploaded keeps its last ones."""
         if not uploads or (self.recipe.fixed and last.present_K.any()):
+            self.refine.rest()
             return last
         new = self.aggregate(uploads)
-        if self.recipe.fixed:
+        if self.recipe.fixed and not self.refine.places_all:
             new = self._complete(new)
-        elif not self.forget:
+        elif not self.recipe.fixed and not self.forget:
             value_KD = new.value_KD.where(new.present_K[:, None], last.value_KD)
             new = Prototypes(value_KD, new.present_K | last.present_K)
         refined = self.refine(t, last, new, uploads)
-        return Prototypes(refined.value_KD, refined.present_K & new.present_K) if self.forget else refined
+        present_K = refined.present_K | self.recipe.fixed
+        if self.forget:
+            present_K = present_K & new.present_K
+        return Prototypes(refined.value_KD * present_K[:, None], present_K)
 
     def target(self, shared: Prototypes) -> Prototypes:
         """Returns what features are drawn to and compared with: γ times the global ones, ProtoNorm (15)."""

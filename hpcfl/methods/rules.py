@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LEARNED = ("tgp", "orthogonal")
 OPTIONS = {
     "iterations": ("thomson", "simplex"),
+    "stopping": ("thomson", "simplex"),
     "server_epochs": LEARNED,
     "server_network": LEARNED,
     "margin": ("tgp",),
@@ -30,6 +31,8 @@ def refuse(filled: Recipe, set_: Mapping[str, Any], forget: bool) -> None:
         if key in OPTIONS and filled.refine not in OPTIONS[key]:
             whose = " and ".join(OPTIONS[key])
             raise BadInput(f"method.{key} = {value!r}: belongs to refine = {whose}, not to {filled.refine!r}")
+    if filled.refine == "orthogonal" and not filled.options["pull"] and not filled.options["push"]:
+        raise BadInput("method.pull = 0, method.push = 0: nothing is left to learn from")
     if "tau" in set_ and filled.options["margin"] == "none":
         raise BadInput(f"method.tau = {set_['tau']}: with margin = 'none' there is no margin")
     if reason := contradiction(filled, "scale" in set_, forget):

@@ -62,7 +62,7 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
     new = method.serve(1, last, second)
     for shared in (last, new):
         assert shared.finite
-        assert not shared.value_KD[~shared.present_K].any() or refine in ("tgp", "orthogonal")
+        assert not shared.value_KD[~shared.present_K].any()
     assert bool(new.present_K[0]) == (not forget)
     everybody = anchor != "round" or refine in ("tgp", "orthogonal")
     assert bool(new.present_K[-1]) == (everybody and not forget)
@@ -80,7 +80,8 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
         assert z_BD.grad.isfinite().all()
 
 
-VALUES: dict[str, Any] = {"iterations": 5, "server_epochs": 2, "server_network": False, "margin": "max-pair"}
+VALUES: dict[str, Any] = {"iterations": 5, "server_epochs": 2, "server_network": False}
+VALUES |= {"margin": "max-pair", "stopping": "whole"}
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -105,6 +106,18 @@ def test_an_aggregate_that_the_user_did_not_choose_gives_way():
     assert recipe(Settings(), "spiral").aggregate == "weighted"
     assert recipe(Settings(refine="tgp"), "spiral").aggregate == "mean"
     assert not recipe(Settings(refine="tgp"), "spiral").sends_counts
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"name": "local", "forget": True}, "method.forget = true: method 'local' has no global prototypes"),
+        ({"name": "fedorgp", "pull": 0.0, "push": 0.0}, "nothing is left to learn from"),
+    ],
+)
+def test_what_means_nothing_is_refused(settings: dict[str, Any], said: str):
+    with pytest.raises(BadInput, match=said):
+        recipe(Settings(**settings), "any")
 
 
 def test_without_a_margin_there_is_no_tau():

@@ -186,6 +186,21 @@ def test_directions_are_compared_where_the_guide_draws_by_angle():
     assert made(distance="cosine").nearest_N(z, prototypes).tolist() == [1]
 
 
+def test_by_angle_a_zero_prototype_is_at_a_right_angle_to_everything():
+    prototypes = Prototypes(torch.tensor([[0.0, 0], [0.4, 0.9]]), torch.tensor([True, True]))
+    assert made(distance="cosine").nearest_N(torch.tensor([[1.0, 0], [-1, 0]]), prototypes).tolist() == [1, 0]
+
+
+def test_a_round_without_uploads_notes_nothing_but_the_margin():
+    method = made(name="fedtgp", server_epochs=1)
+    shared = method.serve(0, Prototypes.none(K, D), uploads_of(3))
+    delta = method.refine.notes.delta
+    assert method.refine.notes.iterations > 0
+    assert method.serve(1, shared, []) is shared
+    assert (method.refine.notes.iterations, method.refine.notes.delta) == (0, delta)
+    assert math.isnan(method.refine.notes.loss)
+
+
 def test_gamma_is_the_datasets_for_unit_prototypes_and_1_elsewhere():
     for data, gamma in {"cifar10": 100, "cifar100": 200, "flowers102": 200, "tinyimagenet": 400}.items():
         assert recipe(Settings(name="protonorm"), data).scale == gamma  # ProtoNorm, Sect. 5.1

@@ -8,6 +8,7 @@ import torch
 
 from hpcfl.config import Config
 from hpcfl.config import Method as Settings
+from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.catalogue import recipe
 from hpcfl.methods.code import best_code, code, overlap
 from hpcfl.methods.method import Method, compose
@@ -50,6 +51,19 @@ def test_anchors_are_orthogonal_unit_and_reachable_and_follow_the_means():
     torch.testing.assert_close(got.value_KD @ got.value_KD.T, torch.eye(3))
     assert (got.value_KD >= 0).all()
     assert torch.equal(got.value_KD > 0, means_KD > 0)
+
+
+def test_classes_that_nobody_has_take_what_is_left():
+    """Two classes seen of four: they get the dimensions they wish for as if the others wished for nothing."""
+    rows = torch.rand(2, 10)
+    value_KD, present_K = torch.zeros(4, 10), torch.tensor([True, False, True, False])
+    value_KD[present_K] = rows
+    upload = Upload(Prototypes(value_KD, present_K), torch.zeros(4, dtype=torch.int64))
+    got = made("anchor", 4, 10).serve(0, Prototypes.none(4, 10), [upload])
+    wish_KD = np.zeros((4, 10))
+    wish_KD[[0, 2]] = (rows.double() / rows.double().norm(dim=1, keepdim=True)).numpy()
+    assert np.array_equal((got.value_KD > 0).numpy(), own_dimensions(wish_KD))
+    assert got.present_K.all()
 
 
 @pytest.mark.parametrize("name", ["anchor-fixed", "simplex-fixed"])

@@ -91,6 +91,14 @@ def test_it_stops_when_the_mean_force_is_unchanged_ten_times():
     torch.testing.assert_close(thomson(points(9, 3), 0), points(9, 3))
 
 
+def test_the_published_rule_ends_early_because_of_the_radial_part():
+    start, ours, published = normalise(points(100, 512).abs() + 0.05), Notes(), Notes()
+    better = thomson(start, 100, ours)
+    worse = thomson(start, 100, published, stopping="whole")
+    assert (ours.iterations, published.iterations) == (100, 20)
+    assert energy(better) < energy(worse)
+
+
 @pytest.mark.parametrize(
     ("classes", "features", "smallest"),
     [

@@ -9,13 +9,14 @@ import numpy as np
 from hpcfl.data.prepare import prepare
 from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES
+from hpcfl.methods.catalogue import CATALOGUE
 from tests.data import layouts
 
 SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=2"]
 
 FEW = ["data.samples_per_class=200", "federation.rounds=3", "models.features=8", "federation.participation=2"]
 """So few participants that classes are absent from a round."""
-METHODS = ("protonorm", "fedorgp", "simplex", "simplex-fixed", "anchor", "anchor-fixed")
+METHODS = tuple(name for name in CATALOGUE if name != "local")
 
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
@@ -62,8 +63,10 @@ CASES = {
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.precision=bfloat16"),
     ],
-    **{name: [*FEW, f"method.name={name}"] for name in METHODS},
-    "fedtgp": [*FEW, "method.name=fedtgp", "method.server_epochs=5"],
+    **{
+        name: [*FEW, f"method.name={name}", *(["method.server_epochs=3"] if "tgp" in name else [])]
+        for name in METHODS
+    },
     "simplex in the plane": [*FEW, "method.name=simplex", "models.features=2"],  # Thomson and L-BFGS
     "anchor with shared dimensions": [*FEW, "method.name=anchor", "models.features=4"],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],

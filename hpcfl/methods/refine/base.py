@@ -44,6 +44,9 @@ class Notes:
 class Refine:
     """Refinement `none`: the aggregated prototypes as they are."""
 
+    places_all = False
+    """Whether classes that nobody has get a row too, of no consequence to the others."""
+
     def __init__(self, setting: Setting):
         self.setting, self.notes = setting, Notes()
 
@@ -51,6 +54,10 @@ class Refine:
         """Returns round t's global prototypes, given the last ones, the new means and what they came from."""
         self.notes = Notes()
         return new
+
+    def rest(self) -> None:
+        """Notes a round in which there was nothing to do."""
+        self.notes = Notes(delta=self.notes.delta)
 
     def state(self) -> dict[str, Tensor]:
         """Returns what the next round needs beside the last prototypes: tensors by name."""

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from hpcfl import seeds
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.base import Notes, Refine, Setting
+from hpcfl.methods.refine.base import Refine, Setting
 
 
 class Learned(Refine):
@@ -55,7 +55,7 @@ class Learned(Refine):
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Trains on the uploads of round t; classes that nobody has move as negatives, and are sent too."""
-        self.notes = Notes(delta=self.notes.delta)
+        self.rest()
         sent_RD = torch.cat([upload.prototypes.value_KD[upload.prototypes.present_K] for upload in uploads])
         y_R = torch.cat([upload.prototypes.present_K.nonzero()[:, 0] for upload in uploads])
         weights = list(self.weights.values())

@@ -40,21 +40,23 @@ def shared_dimensions(wish_KD: np.ndarray, key: int) -> np.ndarray:
     from scipy.optimize import linear_sum_assignment
 
     word_KD = best_code(len(wish_KD), wish_KD.shape[1], key)
-    classes, words = linear_sum_assignment((wish_KD[:, None] * word_KD).sum(2), maximize=True)
+    gain_KK = torch.from_numpy(wish_KD) @ torch.from_numpy(word_KD).double().T
+    classes, words = linear_sum_assignment(gain_KK.numpy(), maximize=True)
     own_KD = np.zeros_like(word_KD)
     own_KD[classes] = word_KD[words]
     return own_KD
 
 
 class Nonnegative(Refine):
-    """Class j points along its own dimensions, with equal entries; all K classes have some, seen or not."""
+    """Class j points along its own dimensions, with equal entries; classes not seen get what is left."""
+
+    places_all = True
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         self.notes = Notes()
         wish_KD = torch.zeros_like(new.value_KD, dtype=torch.float64)
         wish_KD[new.present_K] = directions(new, last, self.setting.seed)
-        placed_KD = self.place(wish_KD.cpu()).to(new.value_KD)
-        return Prototypes(placed_KD * new.present_K[:, None], new.present_K)
+        return Prototypes(self.place(wish_KD.cpu()).to(new.value_KD), new.present_K)
 
     def place(self, wish_KD: Tensor) -> Tensor:
         classes, features = wish_KD.shape

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.methods.refine.base import Notes, OnSphere
-from hpcfl.methods.refine.thomson import span, thomson
+from hpcfl.methods.refine.base import Notes
+from hpcfl.methods.refine.thomson import Thomson
 from hpcfl.methods.sphere import energy, force, normalise, tangent
 
 
@@ -36,40 +36,36 @@ def nearest_simplex(unit_PD: Tensor) -> Tensor:
     return normalise(basis @ (left @ right))
 
 
-def relax(unit_PD: Tensor, notes: Notes | None = None) -> Tensor:
-    """Returns directions of at most the same energy, by L-BFGS over x with c = x/‖x‖.
+def relax(unit_PD: Tensor, iterations: int = 500, notes: Notes | None = None) -> Tensor:
+    """Returns directions of at most the same energy, by L-BFGS over x with c = x/‖x‖, on the CPU.
 
     Its gradient is the tangential part of the force; the length of x is free and changes nothing.
     """
     from scipy.optimize import minimize
 
-    c_PR, basis_RD = span(unit_PD)
-    shape = c_PR.shape
-
     def value_and_slope(x: np.ndarray) -> tuple[float, np.ndarray]:
-        free_PR = torch.from_numpy(x).reshape(shape)
-        unit_PR = normalise(free_PR)
-        slope_PR = -tangent(force(unit_PR), unit_PR) / free_PR.norm(dim=1, keepdim=True)
-        return float(energy(unit_PR)), slope_PR.reshape(-1).numpy()
+        free_PD = torch.from_numpy(x).reshape(unit_PD.shape)
+        c_PD = normalise(free_PD)
+        slope_PD = -tangent(force(c_PD), c_PD) / free_PD.norm(dim=1, keepdim=True)
+        return float(energy(c_PD)), slope_PD.reshape(-1).numpy()
 
     found = minimize(
         value_and_slope,
-        c_PR.cpu().numpy().ravel(),
+        unit_PD.cpu().numpy().ravel(),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": 2000, "maxfun": 5000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 20},
+        options={"maxiter": iterations, "maxfun": 4 * iterations, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 20},
     )
     if notes:
         notes.iterations += found.nit
-    placed_PD = normalise(torch.from_numpy(found.x).reshape(shape).to(unit_PD.device)) @ basis_RD
+    placed_PD = normalise(torch.from_numpy(found.x).reshape(unit_PD.shape)).to(unit_PD.device)
     return placed_PD if energy(placed_PD) <= energy(unit_PD) else unit_PD
 
 
-class Simplex(OnSphere):
+class Simplex(Thomson):
     """The regular simplex nearest to the round's means; for P > D + 1 Thomson, then L-BFGS from there."""
 
     def place(self, unit_PD: Tensor) -> Tensor:
         if len(unit_PD) <= unit_PD.shape[1] + 1:
             return nearest_simplex(unit_PD)
-        start_PD = thomson(unit_PD, self.setting.options["iterations"], self.notes, self.setting.trace)
-        return relax(start_PD, self.notes)
+        return relax(super().place(unit_PD), self.setting.options["iterations"], self.notes)

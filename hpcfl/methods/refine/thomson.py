@@ -14,8 +14,8 @@ MOMENTUM = 0.9
 DECIMALS, PATIENCE = 4, 10
 """It ends when the mean force, to 4 decimals, stays the same 10 times in a row, counted from iteration 10.
 
-Only the tangential part counts. Published code takes the whole force, whose radial part is always (P − 1)/2:
-at 100 classes it hides the rest, and the solver ends after 20 iterations, far from the minimum.
+Only the tangential part counts. Published code takes the whole force (`whole`), whose radial part is always
+(P − 1)/2: at 100 classes it hides the rest, and the solver ends after 20 iterations, far from the minimum.
 """
 
 
@@ -30,7 +30,13 @@ def span(unit_PD: Tensor) -> tuple[Tensor, Tensor]:
     return normalise(triangle_PP.T), basis_DP.T
 
 
-def thomson(unit_PD: Tensor, iterations: int, notes: Notes | None = None, trace: bool = False) -> Tensor:
+def thomson(
+    unit_PD: Tensor,
+    iterations: int,
+    notes: Notes | None = None,
+    trace: bool = False,
+    stopping: str = "tangent",
+) -> Tensor:
     """Returns the directions after at most so many iterations of Eq. (11)-(14); no tangent projection."""
     notes = notes or Notes()
     c_PR, basis_RD = span(unit_PD)
@@ -43,7 +49,8 @@ def thomson(unit_PD: Tensor, iterations: int, notes: Notes | None = None, trace:
         v_PR = MOMENTUM * v_PR + LR * DECAY ** (n // EVERY) * force_PR  # (12)
         c_PR = normalise(c_PR + v_PR)  # (13), (14)
         notes.iterations += 1
-        mean = round(tangent(force_PR, before_PR).norm(dim=1).mean().item(), DECIMALS)
+        watched_PR = tangent(force_PR, before_PR) if stopping == "tangent" else force_PR
+        mean = round(watched_PR.norm(dim=1).mean().item(), DECIMALS)
         same = same + 1 if n >= EVERY and mean == before else 0
         before = mean
         if same == PATIENCE:
@@ -63,4 +70,5 @@ class Thomson(OnSphere):
     """Starts from the round's means; the velocity starts at zero."""
 
     def place(self, unit_PD: Tensor) -> Tensor:
-        return thomson(unit_PD, self.setting.options["iterations"], self.notes, self.setting.trace)
+        options = self.setting.options
+        return thomson(unit_PD, options["iterations"], self.notes, self.setting.trace, options["stopping"])
