@@ -22,16 +22,16 @@ from matplotlib import pyplot
 
 COMMON = [
     *("federation.clients=10", "models.group=mlp_taper", "models.features=2", "data.samples_per_class=5000"),
-    "method.weight=1.0",  # the paper's λ; with 10, γ = 10 kills the units of so small a network
     *("log.evaluate_every=10", "log.prototypes_every=50", "log.local_prototypes=true"),
 ]
-FEDPROTO = ["method.aggregate=mean"]
+FEDPROTO = ["method.aggregate=mean", "method.weight=10.0"]
 PANELS = {
-    "FedProto, IID": [*FEDPROTO, "partition.name=iid"],
-    "FedProto, Dirichlet(0.1)": FEDPROTO,
-    "ProtoNorm, γ = 1": ["method.name=protonorm", "method.scale=1.0"],
-    "ProtoNorm, γ = 10": ["method.name=protonorm"],
+    "FedProto, λ = 10, IID": [*FEDPROTO, "partition.name=iid"],
+    "FedProto, λ = 10": FEDPROTO,
+    "ProtoNorm, λ = 10, γ = 1": ["method.name=protonorm", "method.scale=1.0"],
+    "ProtoNorm, λ = 1, γ = 10": ["method.name=protonorm", "method.weight=1.0"],
 }
+"""Without IID: Dirichlet(0.1). With λ = 10, γ = 10 kills the units of so small a network."""
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def draw(axes: pyplot.Axes, global_KD: np.ndarray, local_MKD: np.ndarray) -> Non
         far = value_D / np.linalg.norm(value_D) * reach
         axes.plot([0, far[0]], [0, far[1]], "--", color=colours[k], linewidth=1)
         axes.plot(*value_D, "x", color=colours[k])
-        axes.plot(local_MKD[:, k, 0], local_MKD[:, k, 1], ".", color=colours[k], label=f"class {k}")
+        axes.plot(local_MKD[:, k, 0], local_MKD[:, k, 1], ".", color=colours[k])
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 
 import torch
 from rich.table import Table
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from hpcfl.config import Runtime
 from hpcfl.devices import set_up
+from hpcfl.errors import BadInput
 from hpcfl.methods.refine.base import Notes
 from hpcfl.methods.refine.simplex import nearest_simplex, relax
 from hpcfl.methods.refine.thomson import DECAY, EVERY, LR, MOMENTUM, thomson
@@ -18,6 +20,8 @@ from hpcfl.methods.sphere import EPS, distances, energy, normalise, simplex_boun
 from hpcfl.show import console
 
 REPEATS = 5
+LARGEST = 300_000_000
+"""Numbers in a difference tensor; a few of them are in memory at a time."""
 
 
 def by_differences(unit_PD: Tensor, iterations: int) -> Tensor:
@@ -33,46 +37,58 @@ def by_differences(unit_PD: Tensor, iterations: int) -> Tensor:
 
 def refine(classes: int, features: int, iterations: int) -> int:
     """Prints a table of one run, in float64 on one thread; both solvers take equally many iterations."""
+    if classes**2 * features > LARGEST:
+        raise BadInput(
+            f"--classes {classes} --features {features}: the difference tensor would take too much memory"
+        )
     set_up(Runtime(), 0, on="cpu")
     draw = torch.Generator().manual_seed(0)
     start_PD = normalise(torch.randn(classes, features, dtype=torch.float64, generator=draw).abs() + 0.05)
-    notes = Notes()
-    thomson(start_PD, iterations, notes)
-    ways: dict[str, Callable[[], Tensor]] = {
-        "difference tensor": lambda: by_differences(start_PD, notes.iterations),
-        "Gram matrix": lambda: thomson(start_PD, iterations),
+    taken = Notes()
+    thomson(start_PD, iterations, taken)
+
+    def solve(notes: Notes, stopping: str = "tangent") -> Tensor:
+        return thomson(start_PD, iterations, notes, stopping=stopping)
+
+    def exactly(notes: Notes) -> Tensor:
+        if classes <= features + 1:
+            return nearest_simplex(start_PD)
+        return relax(solve(notes), iterations, notes)
+
+    ways: dict[str, Callable[[Notes], Tensor]] = {
+        "difference tensor": lambda notes: by_differences(start_PD, taken.iterations),
+        "Gram matrix": solve,
+        "Gram matrix, stopping = whole": lambda notes: solve(notes, "whole"),
+        "simplex" if classes <= features + 1 else "simplex (L-BFGS)": exactly,
     }
-    if classes <= features + 1:
-        ways["simplex"] = lambda: nearest_simplex(start_PD)
-    else:
-        ways["Gram matrix, L-BFGS"] = lambda: relax(thomson(start_PD, iterations))
     table = Table("way", box=None, pad_edge=False)
     for head in ("iterations", "seconds", "times as fast", "energy", "above the bound", "largest cosine"):
         table.add_column(head, justify="right")
-    slowest = None
+    slowest = 0.0
     for name, way in ways.items():
-        placed_PD, seconds = _timed(way, 1 if slowest is None else REPEATS)
+        placed_PD, seconds, notes = _timed(way, REPEATS if slowest else 1)
         slowest = slowest or seconds
         table.add_row(
             name,
-            str(notes.iterations) if name != "simplex" else "–",
+            str(notes.iterations or (taken.iterations if name == "difference tensor" else "–")),
             f"{seconds:.4f}",
-            f"{slowest / seconds:.0f}",
+            f"{slowest / seconds:.1f}",
             f"{energy(placed_PD).item():.3f}",
             f"{energy(placed_PD).item() - simplex_bound(classes):.2e}",
             f"{1 - distances(placed_PD).min().item() ** 2 / 2:+.4f}",
         )
     console().print(
-        f"{classes} classes, {features} features, float64, one thread; fastest of {REPEATS}, once the first"
+        f"{classes} classes, {features} features, float64, one thread; the first once, the others "
+        f"the median of {REPEATS}"
     )
     console().print(table)
     return 0
 
 
-def _timed(way: Callable[[], Tensor], repeats: int) -> tuple[Tensor, float]:
+def _timed(way: Callable[[Notes], Tensor], repeats: int) -> tuple[Tensor, float, Notes]:
     took = []
     for _ in range(repeats):
-        began = time.perf_counter()
-        placed_PD = way()
+        notes, began = Notes(), time.perf_counter()
+        placed_PD = way(notes)
         took.append(time.perf_counter() - began)
-    return placed_PD, min(took)
+    return placed_PD, median(took), notes

@@ -73,6 +73,12 @@ CASES = {
 }
 
 
+def runs(ranks: int) -> dict[str, list[str]]:
+    """Returns the settings of every run on so many ranks; on 21 the methods' own runs would take too long."""
+    cases = {name: settings for name, settings in CASES.items() if ranks <= 5 or name not in METHODS}
+    return cases | {way: [*CASES["rare"], *settings] for way, settings in WAYS.items()}
+
+
 def prepare_images(root: Path) -> None:
     """Makes the dataset that one of the cases trains on."""
     x, y = layouts.images(180, 16), np.arange(180) % 5

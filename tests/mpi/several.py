@@ -6,16 +6,15 @@ from pathlib import Path
 from hpcfl import job
 from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import open_link
-from tests.mpi.cases import CASES, WAYS
+from tests.mpi.cases import runs
 
 
 def main(directory: Path, root: str) -> None:
     link = open_link(launcher())
     leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
     job.open_link = lambda found: link
-    runs = CASES | {way: [*CASES["rare"], *settings] for way, settings in WAYS.items()}
     codes = {}
-    for name, settings in runs.items():
+    for name, settings in runs(link.size).items():
         codes[name] = job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
     if link.is_server:
         print("codes", codes)

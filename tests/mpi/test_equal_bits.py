@@ -10,9 +10,9 @@ import pytest
 from hpcfl import job
 from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
-from tests.mpi.cases import CASES, METHODS, WAYS, prepare_images, results
+from tests.mpi.cases import CASES, METHODS, WAYS, prepare_images, results, runs
 
-CODES = dict.fromkeys((*CASES, *WAYS), 0) | {"diverging": 1}
+FAILS = {"diverging": 1}
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, dic
     """The results of one process, without MPI."""
     directory = tmp_path_factory.mktemp("alone")
     for name, settings in CASES.items():
-        assert (
-            job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
-            == CODES[name]
-        )
+        assert job.train(
+            None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False
+        ) == FAILS.get(name, 0)
     for name in METHODS:
         run = read(directory / f"{name}.h5")
         owned = run["/clients/class_counts"] > 0
@@ -41,13 +40,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, dic
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [("mpich", 3), ("mpich", 5), ("mpich", 21), ("openmpi", 2), ("openmpi", 5)]
+    ("kind", "ranks"), [("mpich", 3), ("mpich", 5), ("mpich", 21), ("openmpi", 5)]
 )  # starting 21 ranks takes most of a minute on two cores
 def test_equal_bits(alone: dict[str, dict[str, bytes]], root: Path, tmp_path: Path, kind: str, ranks: int):
     mpi = {"mpich": mpich, "openmpi": open_mpi}[kind]()
     done = mpi.run(ranks, "-m", "tests.mpi.several", tmp_path, root, cwd=ROOT)
-    assert f"codes {CODES}" in done.stdout, done.stdout + done.stderr
-    for name in (*CASES, *WAYS):
+    codes = {name: FAILS.get(name, 0) for name in runs(ranks)}
+    assert f"codes {codes}" in done.stdout, done.stdout + done.stderr
+    for name in codes:
         got, want = results(tmp_path / f"{name}.h5"), alone["rare" if name in WAYS else name]
         different = [path for path in got if got[path] != want[path]]
         assert not different, f"{name} on {ranks} ranks"
