@@ -43,22 +43,18 @@ class Server:
         self.row: Row = {}
         self.saved: Row = {}
         self.diverged_M = np.zeros(len(fed.clients), dtype=bool)
-        self.told_M = np.full(len(fed.clients), fed.recipe.anchor == "seed")
         self.best, self.best_M = (-1, -1.0), np.full(len(fed.clients), np.nan)
         self.status = "running"
 
     def open_row(self, participants: np.ndarray, shared: Prototypes) -> None:
         """Starts round t's row with who was selected and what they download.
 
-        Settled prototypes are sent to a client once; those that follow from the seed never are.
+        Settled prototypes are counted when they are settled (`refine`), and those of the seed never.
         """
         selected_M = np.zeros(len(self.fed.clients), dtype=bool)
         selected_M[participants] = True
         rows = int(shared.present_K.sum())
-        waiting_M = selected_M & ~self.diverged_M & ~self.told_M
-        receivers = int(waiting_M.sum())
-        if self.fed.recipe.fixed and rows:
-            self.told_M |= waiting_M
+        receivers = 0 if self.fed.recipe.fixed else int((selected_M & ~self.diverged_M).sum())
         self.row = {
             "/round/participants": selected_M,
             "/round/bytes_down": receivers * self.wire.bytes_of_rows(rows),
@@ -90,6 +86,10 @@ class Server:
             "/refine/delta": notes.delta,
         } | {f"/prototypes/{name}": value for name, value in measures(new).items()}
         self.row["/round/bytes_side"] += sum(self.wire.bytes_aside(parcel) for parcel in senders)
+        if self.fed.recipe.fixed and senders:  # settled now, and sent to everybody once
+            receivers = int((~self.diverged_M).sum())
+            self.row["/round/bytes_down"] += receivers * self.wire.bytes_of_rows(self.fed.dims[0])
+            self.row["/round/bytes_side"] += receivers * self.wire.bytes_of_bits
         self.saved = {
             "/prototypes/global": new.value_KD.numpy(),
             "/prototypes/saved_round": t,
