@@ -29,7 +29,7 @@ def run(hpcfl):
 
 
 def test_anchors_go_up_and_down_in_the_first_round_and_never_again(run):
-    """Seven participants upload; what follows is sent to all twenty clients, with a byte of class bits each."""
+    """Seven participants upload; the anchors go to all twenty clients, with a byte of class bits each."""
     log = run("anchor", "federation.rounds=6")
     owned_M = (log["/clients/class_counts"] > 0).sum(1)
     uploaded = owned_M[log["/round/participants"][0]].sum() * 8 * 4
