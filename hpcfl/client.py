@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hpcfl.methods.prototypes import ClassMeans
 from hpcfl.samples import Samples
-from hpcfl.step.step import Guide, Step
+from hpcfl.step.step import Guide, Pair, Step
 from hpcfl.views import View
 
 
@@ -32,32 +32,40 @@ def train(
     guide: Guide | None,
     shuffle: Callable[[int], np.random.Generator],
     seen: ClassMeans | None = None,
-    view: Callable[[int], View] | None = None,
-) -> float:
-    """Trains in place and returns the mean loss per sample: cross-entropy + guide, ProtoNorm Eq. (4).
+    view: Callable[[int], View | None] | None = None,
+    strong: Callable[[int], Iterator[Pair]] | None = None,
+) -> dict[str, float]:
+    """Trains in place and returns the mean loss per sample and its parts: ProtoNorm Eq. (4).
 
-    `shuffle` gives an epoch's generator, `view` how its images are changed; `seen`, if given, collects the
-    features met on the way.
+    `shuffle` gives an epoch's generator, `view` how its images are changed, `strong` its strong views of
+    pseudo-labelled samples, batch by batch; `seen`, if given, collects the features met on the way.
     """
     settings = step.settings
     step.begin(guide)
-    total = torch.zeros((), dtype=torch.float64, device=samples.source.device)
+    total_P: Tensor | None = None
     for epoch in range(settings.epochs):
         order, look = shuffle(epoch).permutation(len(samples)), view(epoch) if view else None
+        others = strong(epoch) if strong else None
         for which in batches(order, settings.batch_size, step.network.has_batch_norm):
             x_B, y_B = samples.batch(which, look)
-            loss, z_BD = step(x_B, y_B)
-            total += loss * len(which)
+            parts, z_BD = step(x_B, y_B, next(others) if others else None)
+            part_P = torch.stack(list(parts.values())).double() * len(which)
+            total_P = part_P if total_P is None else total_P + part_P
             if seen is not None:
                 seen.add(z_BD, y_B)
+    ratios = {f"gradient_{name}": float(ratio) for name, ratio in (step.ratios or {}).items()}
     step.end()
-    return total.item() / (len(samples) * settings.epochs)
+    assert total_P is not None
+    means = total_P / (len(samples) * settings.epochs)
+    return dict(zip(parts, means.tolist(), strict=True)) | ratios
 
 
 @torch.no_grad()
-def features(step: Step, samples: Samples, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def features(
+    step: Step, samples: Samples, batch: int, view: View | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields features and labels in eval mode, in order, a batch at a time."""
     step.network.eval()
     for which_B in batches(np.arange(len(samples)), batch, merge_single=False):
-        x_B, y_B = samples.batch(which_B)
+        x_B, y_B = samples.batch(which_B, view)
         yield step.features(x_B), y_B

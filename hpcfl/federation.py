@@ -13,8 +13,10 @@ from hpcfl.config import Config
 from hpcfl.data.dataset import Dataset
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.read import read
+from hpcfl.data.sources.known import KNOWN
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import Recipe, recipe
+from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.recipe import Recipe
 from hpcfl.methods.rules import refuse_dims
 from hpcfl.models.registry import chosen
 
@@ -58,6 +60,12 @@ class Federation:
         return tuple(dict.fromkeys(client.architecture for client in self.clients))
 
     @property
+    def has_characters(self) -> bool:
+        """Whether its images are letters or digits, which a mirror would turn into others."""
+        known = KNOWN.get(self.config.data.name)
+        return known is not None and known.characters
+
+    @property
     def unowned(self) -> list[int]:
         """The classes that no client trains on."""
         return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
@@ -89,6 +97,11 @@ def plan(config: Config) -> Federation:
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     fed = Federation(config, method, data, clients, counts_MK)
     refuse_dims(method, *fed.dims)
+    if method.semi and not any(len(client.split.unlabelled) for client in clients):
+        raise BadInput(
+            f"method.semi = {method.semi}: no client has unlabelled samples; "
+            "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
+        )
     if config.log.distances and "iterations" not in method.options:
         raise BadInput(f"log.distances = true: refine = {method.refine!r} has no iterations")
     try:

@@ -12,6 +12,8 @@ from hpcfl import seeds
 from hpcfl.devices import device_for
 from hpcfl.federation import Federation
 from hpcfl.machine import Machine, gib
+from hpcfl.methods.rules import LEARNED
+from hpcfl.methods.sparse import masks
 from hpcfl.models.costs import Cost
 from hpcfl.records import Records
 from hpcfl.schedule import Pool, deal, makespan, pools
@@ -106,11 +108,13 @@ class Forecast:
         """
         if not self.fed.recipe.exchange or self.fed.recipe.fixed:
             return 0.0, 0.0
-        classes, features = self.fed.dims
-        owned_M = (self.fed.class_counts_MK > 0).sum(1)
-        up = np.mean([owned_M[who].sum() for who in self.participants]) * 4 * features
-        down = len(self.participants[0]) * (classes - len(self.fed.unowned)) * 4 * features
-        return float(up), float(down)
+        width_K = np.full(self.fed.dims[0], 4.0 * self.fed.dims[1])
+        if self.fed.recipe.sparsity:
+            width_K = 4.0 * masks(*self.fed.dims, self.fed.recipe.sparsity, self.fed.config.seed).sum(1)
+        owned_M = (self.fed.class_counts_MK > 0) @ width_K
+        up = np.mean([owned_M[who].sum() for who in self.participants])
+        missing = [] if self.fed.recipe.refine in LEARNED else self.fed.unowned  # learned ones: all K
+        return float(up), float(len(self.participants[0]) * np.delete(width_K, missing).sum())
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
         """Returns the length of a round and its imbalance (1: none), both on average over the rounds.

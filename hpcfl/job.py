@@ -127,8 +127,8 @@ def _federate(
     )
     chosen = ways(runtime, device.type, fed.architectures)
     placed = place(link, fed, cost, device, chosen)
-    method = compose(fed.recipe, fed.config, fed.dims, device)
-    wire = Wire(*fed.dims, counts=fed.recipe.sends_counts)
+    method = compose(fed.recipe, fed.config, fed.dims, device, samples=int(fed.class_counts_MK.sum()))
+    wire = Wire(*fed.dims, counts=fed.recipe.sends_counts, mask_KD=method.mask_KD)
     worker = Worker(
         fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained
     )
@@ -139,7 +139,7 @@ def _federate(
             log = create(path, fresh, fed, link, counted, where)
             server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
             show.note(_headline(fed, link, placed, device))
-            for remark in remarks(fed.recipe, *fed.dims):
+            for remark in remarks(fed.recipe, *fed.dims, fed.config.federation.rounds):
                 show.note(f"hpcfl: {remark}")
             if fed.unowned:
                 show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")

@@ -24,6 +24,7 @@ class Records:
                 Block("local.value", torch.float32, (classes, features)),
                 Block("local.present", torch.bool, (classes,)),
                 Block("diverged", torch.bool, ()),
+                Block("thresholds", torch.float64, (2,)),
             )
             self.states[name] = Layout(
                 [*module_blocks(self.network(name), bool(ways and ways[name].channels_last)), *extra]
@@ -38,12 +39,13 @@ class Records:
         return self.states[self.fed.clients[i].architecture]
 
     def layout(self, i: int) -> Layout:
-        """Returns where a client's state, test features and right answers (by head, by local) lie."""
+        """Returns where a client's state lies, and what its last look at the test data gave."""
         client = self.fed.clients[i]
         return Layout(
             [
                 Block("state", torch.uint8, (self.state(i).nbytes,)),
                 Block("z", torch.float32, (len(client.test), self.fed.dims[1])),
                 Block("right", torch.int64, (2,)),
+                Block("silhouette", torch.float64, ()),
             ]
         )

@@ -57,7 +57,7 @@ def run(
             return word
         participants = seeds.participants(fed.config.seed, t, settings.clients, settings.per_round)
         if server:
-            server.open_row(participants, shared)
+            server.open_row(t, participants, shared)
         with watch.part("train"):
             mine = roster.train(participants, costs.of_clients())
             packed = wire.pack_up(worker.update(t, i, target) for i in mine)

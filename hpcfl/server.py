@@ -9,16 +9,17 @@ import numpy as np
 import torch
 
 from hpcfl.comm.link import Link, Word
-from hpcfl.comm.report import unpack
 from hpcfl.comm.wire import Parcel, Wire
 from hpcfl.federation import Federation
 from hpcfl.log.writer import Log
+from hpcfl.methods import sparse
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.measures import measures
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.schedule import Costs
 from hpcfl.stopwatch import Stopwatch
+from hpcfl.tally import Tally
 
 Row = dict[str, Any]
 
@@ -43,22 +44,26 @@ class Server:
         self.row: Row = {}
         self.saved: Row = {}
         self.diverged_M = np.zeros(len(fed.clients), dtype=bool)
+        self.met_M = np.zeros(len(fed.clients), dtype=bool)
+        self.tally = Tally(fed.class_counts_MK)
         self.best, self.best_M = (-1, -1.0), np.full(len(fed.clients), np.nan)
         self.status = "running"
 
-    def open_row(self, participants: np.ndarray, shared: Prototypes) -> None:
+    def open_row(self, t: int, participants: np.ndarray, shared: Prototypes) -> None:
         """Starts round t's row with who was selected and what they download.
 
         Settled prototypes are counted when they are settled (`refine`), and those of the seed never.
         """
         selected_M = np.zeros(len(self.fed.clients), dtype=bool)
         selected_M[participants] = True
-        rows = int(shared.present_K.sum())
+        present_K = shared.present_K.numpy()
         receivers = 0 if self.fed.recipe.fixed else int((selected_M & ~self.diverged_M).sum())
         self.row = {
             "/round/participants": selected_M,
-            "/round/bytes_down": receivers * self.wire.bytes_of_rows(rows),
-            "/round/bytes_side": receivers * self.wire.bytes_of_bits if rows else 0,
+            "/round/bytes_down": receivers * self.wire.bytes_of_rows(present_K),
+            "/round/bytes_side": receivers * self.wire.bytes_of_bits if present_K.any() else 0,
+            "/round/bytes_masks": self._masks(selected_M),
+            "/round/weight": self.method.guide.weight(t) if self.fed.recipe.exchange else np.nan,
         }
 
     def refine(self, t: int, shared: Prototypes, parcels: list[Parcel]) -> Prototypes:
@@ -77,7 +82,7 @@ class Server:
         fresh_K = np.any([parcel.present_K for parcel in senders], axis=0) if senders else False
         self.row |= {
             "/round/uploads": len(senders),
-            "/round/bytes_up": sum(self.wire.bytes_of_rows(len(parcel.value_RD)) for parcel in senders),
+            "/round/bytes_up": sum(self.wire.bytes_of_rows(parcel.present_K) for parcel in senders),
             "/client/diverged": self.diverged_M.copy(),
             "/prototypes/present": new.present_K.numpy(),
             "/prototypes/stale": new.present_K.numpy() & ~np.asarray(fresh_K),
@@ -88,8 +93,9 @@ class Server:
         self.row["/round/bytes_side"] += sum(self.wire.bytes_aside(parcel) for parcel in senders)
         if self.fed.recipe.fixed and senders:  # settled now, and sent to everybody once
             receivers = int((~self.diverged_M).sum())
-            self.row["/round/bytes_down"] += receivers * self.wire.bytes_of_rows(self.fed.dims[0])
+            self.row["/round/bytes_down"] += receivers * self.wire.bytes_of_rows(new.present_K.numpy())
             self.row["/round/bytes_side"] += receivers * self.wire.bytes_of_bits
+            self.row["/round/bytes_masks"] += self._masks(~self.diverged_M)
         self.saved = {
             "/prototypes/global": new.value_KD.numpy(),
             "/prototypes/saved_round": t,
@@ -97,6 +103,12 @@ class Server:
             "/refine/distances": self._distances(notes.distances),
         }
         return new
+
+    def _masks(self, to_M: np.ndarray) -> int:
+        """Returns the bytes that tell the masks to those of these clients that do not know them yet."""
+        new = int((to_M & ~self.met_M & ~self.diverged_M).sum())
+        self.met_M |= to_M
+        return new * sparse.bytes_of_masks(*self.fed.dims) if self.fed.recipe.sparsity else 0
 
     def verdict(self, t: int, word: Word) -> Word:
         """Returns the word of the next broadcast: go on, or stop."""
@@ -113,43 +125,18 @@ class Server:
 
     def close_row(self, t: int, bodies: list[np.ndarray], link: Link, watch: Stopwatch) -> None:
         """Completes round t's row with the ranks' reports and hands it to log and screen."""
-        work, cpu = 0.0, 0.0
-        clients = len(self.fed.clients)
-        loss_M, seconds_M = np.full(clients, np.nan), np.full(clients, np.nan)
-        rank_M = np.full(clients, -1)
-        right_M = {name: np.full(clients, np.nan) for name in ("head", "global", "local")}
-        margin_K = np.full(self.fed.dims[0], np.nan)
-        evaluated = False
-        for rank, body in enumerate(bodies):
-            effort, records = unpack(body, self.fed.dims[0])
-            work, cpu = work + effort.work, cpu + effort.all
-            trained = records[records["trained"]]
-            loss_M[trained["client"]] = trained["loss"]
-            seconds_M[trained["client"]] = trained["seconds"]
-            rank_M[trained["client"]] = rank
-            margin_K = np.fmax.reduce([margin_K, *trained["margin"]])
-            looked = records[records["evaluated"]]
-            evaluated |= len(looked) > 0
-            for name, right in right_M.items():
-                known = looked[looked[name] >= 0]
-                right[known["client"]] = known[name]
-        self.costs.measure(seconds_M)
-        self.row |= self._accuracies(right_M, evaluated) | {
-            "/round/loss": self._mean_loss(loss_M),
-            "/client/loss": loss_M,
-            "/client/seconds": seconds_M,
-            "/client/rank": rank_M,
-            "/prototypes/margin_clients": margin_K,
-            "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
-        }
+        told = self.tally(bodies)
+        self.costs.measure(told.row["/client/seconds"])
+        self.row |= told.row | self._accuracies(told.right_M, told.evaluated)
         self.row |= self._best(t)
         total, parts = watch.lap()
         self.row |= {f"/round/seconds_{name}": seconds for name, seconds in parts.items()} | {
             "/round/seconds": total,
-            "/round/cpu_seconds": cpu,
-            "/round/efficiency": work / (min(len(link.workers), self.cores) * total),
+            "/round/cpu_seconds": told.cpu,
+            "/round/efficiency": told.work / (min(len(link.workers), self.cores) * total),
             "/round/bytes_mpi": link.traffic.take_bytes(),
         }
+        self.saved["/client/head_norms"] = self.tally.norm_MK.copy()
         saves = self.fed.config.saves_prototypes(t) or self.status != "running"
         with watch.part("log"):
             self.log.append(self.row, self.saved if saves else {})
@@ -198,12 +185,6 @@ class Server:
             trace[: len(kept)] = kept
         return trace
 
-    def _mean_loss(self, loss_M: np.ndarray) -> float:
-        trained_M = np.isfinite(loss_M)
-        samples_M = self.fed.class_counts_MK.sum(1)
-        weight = samples_M[trained_M].sum()
-        return float((loss_M * samples_M)[trained_M].sum() / weight) if weight else float("nan")
-
     def _upload(self, parcel: Parcel) -> Upload:
         classes, features = self.fed.dims
         present_K = torch.from_numpy(parcel.present_K)
@@ -212,4 +193,5 @@ class Server:
         count_K = torch.zeros(classes, dtype=torch.int64)
         if parcel.count_R.size:
             count_K[present_K] = torch.from_numpy(parcel.count_R.copy()).long()
-        return Upload(Prototypes(value_KD, present_K).to(self.device), count_K.to(self.device))
+        prototypes = Prototypes(value_KD, present_K).to(self.device)
+        return Upload(prototypes, count_K.to(self.device), parcel.client)

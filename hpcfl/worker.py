@@ -18,19 +18,18 @@ from hpcfl.comm.wire import Parcel
 from hpcfl.devices import seed_torch
 from hpcfl.federation import Federation
 from hpcfl.methods.infer import right
+from hpcfl.methods.measures import silhouette
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
+from hpcfl.methods.pseudo import with_length
 from hpcfl.models.network import Network, build
 from hpcfl.models.registry import parts
 from hpcfl.records import Records
-from hpcfl.samples import Source
+from hpcfl.samples import Samples, Source
+from hpcfl.semi import TRAINING, Accepted, Semi, view_of
 from hpcfl.state import Layout, bind, copy_into, empty_vector
 from hpcfl.step.step import Step, step
 from hpcfl.step.tune import Way
-from hpcfl.views import View
-
-TRAINING = 0
-"""Which of a sample's views is trained on."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,9 @@ class Worker:
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
         self.pretrained = pretrained
         self.source = Source(fed.data, fed.config.data, device)
-        self.own_MK = torch.from_numpy(fed.class_counts_MK > 0).to(device)
+        self.count_MK = torch.from_numpy(fed.class_counts_MK).to(device)
+        self.own_MK = self.count_MK > 0
+        self.semi = Semi(fed)
         names = sorted({fed.clients[i].architecture for i in clients})
         layouts = {name: records.states[name] for name in names}
         self.buffer = empty_vector(max((layout.nbytes for layout in layouts.values()), default=0), device)
@@ -90,14 +91,16 @@ class Worker:
         kept["state"].zero_()
         if weights := self.pretrained.get(parts(self.fed.clients[i].architecture)[0]):
             network.extractor.load_state_dict(weights)
-        copy_into(self.records.state(i).views(kept["state"]), network)
+        views = self.records.state(i).views(kept["state"])
+        copy_into(views, network)
+        views["thresholds"].fill_(torch.nan)
 
     def update(self, t: int, i: int, target: Prototypes) -> Parcel:
         """Trains client i in round t and returns what it sends: the rows of the classes it has."""
         start, busy = time.perf_counter(), time.process_time()
         slot, report = self._enter(i), self._report(i)
         if not slot.views["diverged"]:
-            report.loss = self._train(t, i, slot, target)
+            self._train(t, i, slot, target)
             self._kept(i)["state"].copy_(self.buffer[: slot.layout.nbytes])
             report.seconds = time.perf_counter() - start
         diverged = bool(slot.views["diverged"])
@@ -115,8 +118,9 @@ class Worker:
         if slot.views["diverged"]:  # it answers nothing, so nothing is right
             kept["z"].zero_()
             kept["right"].zero_()
+            kept["silhouette"].fill_(torch.nan)
         else:
-            samples = self.source.samples(self.fed.clients[i].test, slot.step.way.memory_format)
+            samples = self._samples(self.fed.clients[i].test, slot)
             batch = self.fed.config.runtime.inference_batch
             z_ND = torch.cat([z_BD for z_BD, _ in features(slot.step, samples, batch)])
             with torch.no_grad():
@@ -127,6 +131,7 @@ class Worker:
             )
             kept["z"].copy_(z_ND)
             kept["right"].copy_(torch.tensor([by_head, by_local]))
+            kept["silhouette"].fill_(silhouette(z_ND, samples.labels_N))
         self.busy += time.process_time() - busy
 
     def compare(self, i: int, target: Prototypes) -> None:
@@ -135,6 +140,7 @@ class Worker:
         report, kept = self._report(i), self._kept(i)
         report.evaluated = True
         report.by_head, report.by_local = kept["right"].tolist()
+        report.silhouette = kept["silhouette"].item()
         if target.present_K.any():
             diverged = self.records.state(i).views(kept["state"])["diverged"]
             y_N = self.source.samples(self.fed.clients[i].test).labels_N
@@ -149,37 +155,65 @@ class Worker:
         self.busy, self.since, self.reports = 0.0, now, {}
         return taken
 
-    def _train(self, t: int, i: int, slot: Slot, target: Prototypes) -> float:
-        """Trains in the buffer, stores the local prototypes there, and returns the loss."""
-        config = self.fed.config
+    def _train(self, t: int, i: int, slot: Slot, target: Prototypes) -> None:
+        """Trains in the buffer, stores the local prototypes there, and reports the loss."""
+        config, report = self.fed.config, self._report(i)
         seed_torch(seeds.key(config.seed, "train", i, t), self.device)
-        samples = self.source.samples(self.fed.clients[i].train, slot.step.way.memory_format)
+        samples = self._samples(self.fed.clients[i].train, slot)
         means = ClassMeans(*self.fed.dims, device=self.device)
-        running, augment = config.method.prototypes == "running", config.train.augment
-        loss = train(
+        running, guided = config.method.prototypes == "running", bool(target.present_K.any())
+        active = self._active_set(t, i, slot, target) if guided and self.method.is_semi(t) else None
+        losses = train(
             slot.step,
             samples,
-            (lambda z_BD, y_B: self.method.guide(z_BD, y_B, target)) if target.present_K.any() else None,
+            self.method.guide.at(t, target, self.count_MK[i]) if guided else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,
-            (lambda epoch: View(seeds.key(config.seed, "view", i, t, epoch, TRAINING), augment))
-            if augment
-            else None,
+            lambda epoch: view_of(self.fed, i, t, epoch, TRAINING, config.train.augment),
+            (lambda epoch: self.semi.batches(active, t, i, epoch)) if active else None,
         )
+        for name, value in losses.items():
+            setattr(report, name, value)
         if not running:
             for z_BD, y_B in features(slot.step, samples, config.runtime.inference_batch):
                 means.add(z_BD, y_B)
+        if active:
+            self.semi.mix(active, t, i, slot.step, means)
         prototypes = means.prototypes()
+        if self.method.is_semi(t):
+            prototypes = with_length(prototypes, slot.prototypes)
         slot.views["local.value"].copy_(prototypes.value_KD)
         slot.views["local.present"].copy_(prototypes.present_K)
-        slot.views["diverged"].fill_(not (np.isfinite(loss) and prototypes.finite))
-        return loss
+        slot.views["diverged"].fill_(not (np.isfinite(report.loss) and prototypes.finite))
+        report.dead_K = means.dead_K().cpu().numpy()
+        report.norm_K = slot.step.network.head_norms().cpu().numpy()
+
+    def _active_set(self, t: int, i: int, slot: Slot, target: Prototypes) -> Accepted | None:
+        """Returns the unlabelled samples that client i trains on in round t; None if there are none."""
+        report, limits_2 = self._report(i), slot.views["thresholds"]
+        own = Prototypes(target.value_KD, target.present_K & self.own_MK[i])
+        if limits_2.isnan().any():  # its first round of this phase
+            labelled = self._samples(self.fed.clients[i].train, slot)
+            limits_2.copy_(self.semi.calibrate(slot.step, labelled, own))
+        report.thresholds = limits_2.cpu().numpy().copy()
+        pool = self._samples(self.fed.clients[i].split.unlabelled, slot)
+        if not len(pool):
+            return None
+        active = self.semi.active_set(t, i, slot.step, pool, own, limits_2)
+        report.accepted, report.accepted_right = len(active), active.right
+        return active if len(active) else None
+
+    def _samples(self, index_N: np.ndarray, slot: Slot) -> Samples:
+        return self.source.samples(index_N, slot.step.way.memory_format)
 
     def _parcel(self, i: int, slot: Slot, sends: bool) -> Parcel:
         present_K = slot.prototypes.present_K & sends
         rows = present_K.cpu().numpy().copy()  # the buffer is the next client's
         value_RD = slot.prototypes.value_KD[present_K].cpu().numpy()
-        return Parcel(i, bool(slot.views["diverged"]), rows, value_RD, self.fed.class_counts_MK[i][rows])
+        count_R = self.fed.class_counts_MK[i][rows]
+        if self.fed.recipe.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
+            value_RD = (value_RD * count_R[:, None].astype(np.float64)).astype(np.float32)
+        return Parcel(i, bool(slot.views["diverged"]), rows, value_RD, count_R)
 
     def _allowed(self, i: int, target: Prototypes) -> Prototypes:
         if not self.fed.config.method.own_classes:

@@ -38,17 +38,19 @@ LAYERS = {
     "devices": BASE,
     "stopwatch": {"comm"},
     "views": BASE | {"vision"},
+    "semi": BASE | PARTS | {"client", "federation", "samples", "step", "views"},
+    "tally": {"comm", "methods"},
     "samples": BASE | {"data", "views"},
     "step": BASE | {"models"},
     "client": BASE | PARTS | {"samples", "step", "views"},
     "worker": BASE
     | PARTS
-    | {"arena", "client", "devices", "federation", "records", "samples", "state", "step", "views"},
+    | {"arena", "client", "devices", "federation", "records", "samples", "semi", "state", "step"},
     "log": BASE | PARTS | {"configfile", "federation", "files"},
     "heatmap": {"federation", "files"},
     "machine": {"arena", "cores", "errors"},
     "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule", "step"},
-    "server": BASE | PARTS | {"federation", "log", "schedule", "stopwatch"},
+    "server": BASE | PARTS | {"federation", "log", "schedule", "stopwatch", "tally"},
     "rounds": BASE | PARTS | {"federation", "schedule", "server", "stopwatch", "worker"},
 }
 

@@ -9,6 +9,7 @@ from hpcfl.config import Data, Train
 from hpcfl.data.dataset import Dataset
 from hpcfl.methods.guide import Guide
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
+from hpcfl.methods.recipe import Recipe
 from hpcfl.models.network import build
 from hpcfl.samples import Source
 from hpcfl.step.step import step
@@ -54,7 +55,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
     loss = train(
         step(ours, settings, way),
         samples,
-        lambda z, y: Guide(10.0, "mse")(z, y, target),
+        Guide(Recipe(about="", paper="", page="", weight=10.0)).at(0, target, torch.ones(K)),
         lambda epoch: np.random.default_rng(epoch),
     )
 
@@ -79,7 +80,8 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
             losses.append((mean.item(), len(rows)))
     for got, want in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
-    assert loss == pytest.approx(sum(value * n for value, n in losses) / (2 * 67), rel=1e-4)
+    assert loss["loss"] == pytest.approx(sum(value * n for value, n in losses) / (2 * 67), rel=1e-4)
+    assert loss["loss"] == pytest.approx(loss["ce"] + 10 * loss["align"])
 
 
 def test_running_prototypes_collect_the_features_met_in_training(samples):
@@ -104,7 +106,7 @@ def test_a_parameter_that_the_loss_does_not_reach_stays_as_it_is(samples, way):
     network = build("mlp_64", (2,), K, D)
     network.extractor.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
     loss = train(step(network, Train(momentum=0.5), way), samples, None, np.random.default_rng)
-    assert np.isfinite(loss)
+    assert np.isfinite(loss["loss"])
     assert network.extractor.get_parameter("unused").eq(1).all()
 
 
@@ -119,7 +121,7 @@ def test_batch_norm_trains_on_any_number_of_samples(n, size):
     before = [p.clone() for p in network.parameters()]
     samples = Source(data, Data(), torch.device("cpu")).samples(np.arange(n))
     trained = step(network, Train(batch_size=size), Way())
-    assert np.isfinite(train(trained, samples, None, np.random.default_rng))
+    assert np.isfinite(train(trained, samples, None, np.random.default_rng)["loss"])
     assert any(not torch.equal(p, q) for p, q in zip(before, network.parameters(), strict=True))
     counters = {int(b) for name, b in network.named_buffers() if name.endswith("num_batches_tracked")}
     assert counters == {{1: 0, 2: 1, 33: 1, 65: 2, 3: 0}[n]}

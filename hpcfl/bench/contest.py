@@ -32,7 +32,7 @@ class Contest:
     def __init__(self, fed: Federation, device: torch.device, each: bool):
         config = fed.config
         self.ways = ways(config.runtime, device.type, fed.architectures)
-        self.method = compose(fed.recipe, config, fed.dims, device)
+        self.method = compose(fed.recipe, config, fed.dims, device, int(fed.class_counts_MK.sum()))
         present_K = torch.ones(fed.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
         stages = {label: dict.fromkeys(fed.architectures, way) for label, way in STAGES.items()}

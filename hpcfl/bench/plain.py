@@ -35,6 +35,8 @@ class Plain:
         optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
         seed_torch(seeds.key(config.seed, "train", self.client.id, t), self.x_N.device)
         network.train()
+        counts_K = torch.from_numpy(self.fed.class_counts_MK[self.client.id])
+        guide = method.guide.at(t, target, counts_K.to(self.x_N.device))
         total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
         for epoch in range(config.train.epochs):
             shuffle = seeds.generator(config.seed, "shuffle", self.client.id, t, epoch)
@@ -44,7 +46,8 @@ class Plain:
                 x_B, y_B = self.x_N[row_B], self.y_N[row_B]
                 with network.for_one_sample() if len(which) == 1 else nullcontext():
                     z_BD = network.extractor(x_B)
-                loss = cross_entropy(network.head(z_BD), y_B) + method.guide(z_BD, y_B, target)
+                loss = cross_entropy(network.head(z_BD), y_B)
+                loss = loss + sum(weight * term for weight, term in guide(z_BD, y_B).values())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()

@@ -8,6 +8,8 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
+LOSSES = ("loss", "ce", "align", "proxy", "consistency", "gradient_align", "gradient_proxy")
+"""A client's training loss, its parts, and gradients of these parts ÷ that of the cross-entropy."""
 UNDEFINED = -1
 """Right answers by prototypes where there are no prototypes."""
 
@@ -22,9 +24,15 @@ def record(classes: int) -> np.dtype:
             ("head", "<i4"),
             ("global", "<i4"),
             ("local", "<i4"),
-            ("loss", "<f8"),
             ("seconds", "<f8"),
             ("margin", "<f8", (classes,)),
+            ("dead", "<f8", (classes,)),
+            ("norm", "<f8", (classes,)),
+            ("silhouette", "<f8"),
+            ("accepted", "<i4"),
+            ("right", "<i4"),
+            ("threshold", "<f8", (2,)),
+            *((name, "<f8") for name in LOSSES),
         ]
     )
 
@@ -39,10 +47,26 @@ class Report:
     by_head: int = UNDEFINED
     by_global: int = UNDEFINED
     by_local: int = UNDEFINED
-    loss: float = math.nan
     seconds: float = math.nan
     margin_K: np.ndarray | float = math.nan
     """Of its local prototypes."""
+    dead_K: np.ndarray | float = math.nan
+    """Share of units that are zero for a class."""
+    norm_K: np.ndarray | float = math.nan
+    """Length of the head's weights of a class."""
+    silhouette: float = math.nan
+    accepted: int = 0
+    """Pseudo-labels, and how many of them are right."""
+    accepted_right: int = 0
+    thresholds: np.ndarray | float = math.nan
+    """Least margin and largest distance of a pseudo-label."""
+    loss: float = math.nan
+    ce: float = math.nan
+    align: float = math.nan
+    proxy: float = math.nan
+    consistency: float = math.nan
+    gradient_align: float = math.nan
+    gradient_proxy: float = math.nan
 
 
 @dataclass(frozen=True)

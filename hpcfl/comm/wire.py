@@ -1,8 +1,9 @@
 """The bytes that travel in a round: prototypes down, prototypes up, metrics up. Nothing is pickled.
 
 An upload is: client (int32), flags (uint8), a bit per class, a count (int32) per present class where the
-aggregation asks for counts, and a row of D float32 per present class. A download is a bit per class and
-the rows. Absent classes cost their bit and nothing more.
+aggregation asks for counts, and a row of float32 per present class: its D entries, or with masks those of
+the class's own dimensions. A download is a bit per class and the rows. Absent classes cost their bit and
+nothing more.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Wire:
-    """The format for K classes and D features, with or without sample counts."""
+    """The format for K classes and D features, with or without sample counts and masks."""
 
     classes: int
     features: int
     counts: bool
+    mask_KD: np.ndarray | None = None
+    """The dimensions of each class that travel; None: all."""
 
     def pack_down(self, present_K: np.ndarray, value_RD: np.ndarray) -> np.ndarray:
         """Returns the message with the present rows; an empty one where there are none."""
         if not present_K.any():
             return np.empty(0, dtype=np.uint8)
-        message = np.packbits(present_K).tobytes() + value_RD.astype("<f4").tobytes()
+        message = np.packbits(present_K).tobytes() + self._compressed(present_K, value_RD)
         return np.frombuffer(bytearray(message), dtype=np.uint8)
 
     def unpack_down(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +51,7 @@ class Wire:
             return np.zeros(self.classes, dtype=bool), np.empty((0, self.features), dtype=np.float32)
         reader = _Reader(body)
         present_K = reader.bits(self.classes)
-        return present_K, reader.take("<f4", present_K.sum() * self.features).reshape(-1, self.features)
+        return present_K, self._rows(present_K, reader)
 
     def pack_up(self, parcels: Iterable[Parcel]) -> np.ndarray:
         """Returns one message with a rank's parcels, each added as it comes."""
@@ -58,7 +61,7 @@ class Wire:
             message += np.packbits(parcel.present_K).tobytes()
             if self.counts:
                 message += parcel.count_R.astype("<i4").tobytes()
-            message += parcel.value_RD.astype("<f4").tobytes()
+            message += self._compressed(parcel.present_K, parcel.value_RD)
         return np.frombuffer(message, dtype=np.uint8)
 
     def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[Parcel]:
@@ -72,12 +75,28 @@ class Wire:
             present_K = reader.bits(self.classes)
             rows = int(present_K.sum())
             count_R = reader.take("<i4", rows if self.counts else 0)
-            value_RD = reader.take("<f4", rows * self.features).reshape(rows, self.features)
+            value_RD = self._rows(present_K, reader)
             yield Parcel(int(head["client"]), bool(head["flags"] & DIVERGED), present_K, value_RD, count_R)
 
-    def bytes_of_rows(self, rows: int) -> int:
-        """Returns what the papers count: d floats per row."""
-        return rows * self.features * 4
+    def _compressed(self, present_K: np.ndarray, value_RD: np.ndarray) -> bytes:
+        """Returns the rows' entries that travel: the sparse-prototype paper's Eq. (8)."""
+        kept = value_RD if self.mask_KD is None else value_RD[self.mask_KD[present_K]]
+        return kept.astype("<f4").tobytes()
+
+    def _rows(self, present_K: np.ndarray, reader: _Reader) -> np.ndarray:
+        """Returns the rows, zero where nothing travelled: its Eq. (7)."""
+        floats = reader.take("<f4", self.bytes_of_rows(present_K) // 4)
+        if self.mask_KD is None:
+            return floats.reshape(-1, self.features)
+        value_RD = np.zeros((int(present_K.sum()), self.features), dtype=np.float32)
+        value_RD[self.mask_KD[present_K]] = floats
+        return value_RD
+
+    def bytes_of_rows(self, present_K: np.ndarray) -> int:
+        """Returns what the papers count: d floats per row, or as many as the class has of its own."""
+        if self.mask_KD is None:
+            return int(present_K.sum()) * self.features * 4
+        return int(self.mask_KD[present_K].sum()) * 4
 
     @property
     def bytes_of_bits(self) -> int:

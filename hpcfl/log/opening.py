@@ -33,7 +33,7 @@ def create(
     attributes = {
         "config": dump(fed.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
-        "remarks": remarks(fed.recipe, *fed.dims) or "",
+        "remarks": remarks(fed.recipe, *fed.dims, fed.config.federation.rounds) or "",
         "seed": fed.config.seed,
         **{f"checksum_{what}": checksum for what, checksum in fed.checksums.items()},
         "unowned_classes": fed.unowned,
@@ -62,6 +62,7 @@ def create(
         "class": classes,
         "feature": features,
         "statistic": 3,
+        "pair": 2,
         "uploader": len(fed.clients) if log.local_prototypes else 0,
         "iteration": fed.recipe.options.get("iterations", 0) + 1 if log.distances else 0,
     }

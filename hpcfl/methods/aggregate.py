@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.setting import Setting
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Upload:
 
     prototypes: Prototypes
     count_K: Tensor
+    client: int
 
 
 def mean(uploads: Sequence[Upload]) -> Prototypes:
@@ -34,8 +36,12 @@ def weighted_literal(uploads: Sequence[Upload]) -> Prototypes:
 
     It shrinks prototypes in every round and is here to be compared with.
     """
-    owners_K = torch.stack([upload.prototypes.present_K for upload in uploads]).sum(0).clamp_min(1)
-    return _weighted(uploads, [upload.count_K.double() for upload in uploads], owners_K)
+    return _weighted(uploads, [upload.count_K.double() for upload in uploads], _owners_K(uploads))
+
+
+def _owners_K(uploads: Sequence[Upload]) -> Tensor:
+    """Returns |N_j|, at least 1."""
+    return torch.stack([upload.prototypes.present_K for upload in uploads]).sum(0).clamp_min(1)
 
 
 def _weighted(
@@ -51,8 +57,87 @@ def _weighted(
     return Prototypes((sum_KD / below_K[:, None]).float(), present_K)
 
 
-AGGREGATES: dict[str, Callable[[Sequence[Upload]], Prototypes]] = {
-    "mean": mean,
-    "weighted": weighted,
-    "weighted-literal": weighted_literal,
+class Aggregate:
+    """An aggregation without memory: a function of the round's uploads."""
+
+    def __init__(self, rule: Callable[[Sequence[Upload]], Prototypes]):
+        self.rule = rule
+
+    def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
+        return self.rule(uploads)
+
+    def lessons(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
+        """Returns what a server that trains its prototypes learns from."""
+        return uploads
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns what the next round needs: tensors by name."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continues from a state."""
+
+
+class Ppa(Aggregate):
+    """Privacy-preserving aggregation: clients send n_ij c_ij, the server knows only K and n, Eq. (10), (11).
+
+    With partial participation (open in the paper) it keeps each client's last upload and takes Eq. (11) over
+    the clients seen so far, times M / seen: a class of one owner keeps its length.
+    """
+
+    def __init__(self, setting: Setting):
+        super().__init__(self._sum)
+        self.setting = setting
+        self.last: dict[int, Prototypes] = {}
+
+    def _sum(self, uploads: Sequence[Upload]) -> Prototypes:
+        """Returns M/seen · K/n Σ n_ij c_ij."""
+        self.last |= {upload.client: upload.prototypes for upload in uploads}
+        kept = [self.last[client] for client in sorted(self.last)]
+        sum_KD = torch.zeros_like(kept[0].value_KD, dtype=torch.float64)
+        for prototypes in kept:
+            sum_KD += prototypes.value_KD.double()
+        present_K = torch.stack([prototypes.present_K for prototypes in kept]).any(0)
+        return Prototypes((self._factor(len(kept)) * sum_KD).float(), present_K)
+
+    def lessons(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
+        """Returns the uploads times K·|N_j|·M/(n·uploads): on average as long as prototypes (App. C)."""
+        scale_K1 = (self._factor(len(uploads)) * _owners_K(uploads).double())[:, None]
+
+        def scaled(prototypes: Prototypes) -> Prototypes:
+            return Prototypes((scale_K1 * prototypes.value_KD.double()).float(), prototypes.present_K)
+
+        return [replace(upload, prototypes=scaled(upload.prototypes)) for upload in uploads]
+
+    def _factor(self, of: int) -> float:
+        """Returns K/n, times M over the number of clients that are added up."""
+        return self.setting.classes / self.setting.samples * self.setting.clients / of
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns whose uploads are kept, [seen]; their classes, [seen, K]; and their rows."""
+        seen, classes, features = sorted(self.last), self.setting.classes, self.setting.features
+        present_SK = torch.zeros(len(seen), classes, dtype=torch.bool)
+        rows = [torch.zeros(0, features)]
+        for place, client in enumerate(seen):
+            kept = self.last[client]
+            present_SK[place] = kept.present_K
+            rows.append(kept.value_KD[kept.present_K].cpu())
+        return {"seen": torch.tensor(seen, dtype=torch.int64), "present": present_SK, "rows": torch.cat(rows)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        at = 0
+        self.last = {}
+        for client, present_K in zip(state["seen"].tolist(), state["present"], strict=True):
+            rows = int(present_K.sum())
+            value_KD = torch.zeros(self.setting.classes, self.setting.features)
+            value_KD[present_K] = state["rows"][at : at + rows]
+            self.last[client] = Prototypes(value_KD, present_K.clone()).to(self.setting.device)
+            at += rows
+
+
+AGGREGATES: dict[str, Callable[[Setting], Aggregate]] = {
+    "mean": lambda setting: Aggregate(mean),
+    "weighted": lambda setting: Aggregate(weighted),
+    "weighted-literal": lambda setting: Aggregate(weighted_literal),
+    "ppa": Ppa,
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from hpcfl.errors import BadInput, unknown
+from hpcfl.methods.recipe import SLOTS, Recipe
 from hpcfl.methods.rules import LEARNED, OPTIONS, refuse
-from hpcfl.slots import Aggregate, Anchor, Distance, Inference, Method, Refinement
+from hpcfl.slots import Distance, Method, Refinement
 
 LEARNING: dict[str, Any] = {"server_network": True}
 SOLVING: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}
@@ -31,53 +31,12 @@ WEIGHTS: dict[Distance, float] = {"mse": 10.0, "euclid": 0.1, "cosine": 100.0}
 """λ that the literature uses with each distance; it is never carried from one distance to another."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The slots of a method, filled."""
-
-    about: str
-    paper: str
-    page: str
-    """Its page under docs/methods/."""
-    exchange: bool = True
-    """There are global prototypes; without, clients only train."""
-    aggregate: Aggregate = "mean"
-    refine: Refinement = "none"
-    anchor: Anchor = "round"
-    distance: Distance = "mse"
-    weight: float = 10.0
-    scale: float = 1.0
-    infer: Inference = "global"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """What belongs to the refinement alone; an entry names what differs from DEFAULTS."""
-    on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Slots that a dataset fills otherwise."""
-
-    def slots(self) -> dict[str, Any]:
-        """Returns what fills each slot; without exchange there is only inference."""
-        names = ("aggregate", "refine", "anchor", "distance", "weight", "scale") if self.exchange else ()
-        return {name: getattr(self, name) for name in (*names, "infer")} | dict(self.options)
-
-    @property
-    def fixed(self) -> bool:
-        """Whether prototypes are settled once and for all."""
-        return self.anchor != "round"
-
-    @property
-    def travels(self) -> bool:
-        """Whether clients ever upload."""
-        return self.exchange and self.anchor != "seed"
-
-    @property
-    def sends_counts(self) -> bool:
-        """Whether sample counts travel: only where the aggregation weights by them."""
-        return self.travels and self.aggregate != "mean"
-
-
 PROTONORM = "Lee et al., ProtoNorm (Prototype Alignment and Upscaling)"
 FEDTGP = "Zhang et al., FedTGP, AAAI 2024"
 FEDORGP = "FedORGP (Orthogonality Regularization on Global Prototypes)"
 OWN = "hpcfl"
+SPARSE = "Sparse prototypes (CPS, PPA, CPKD)"
+FEDSAP = "FedSAP (Scheduled and Adaptive Prototypes)"
 
 CATALOGUE = {
     "local": Recipe(
@@ -154,6 +113,42 @@ CATALOGUE = {
         weight=100.0,
         infer="head",
     ),
+    "fedproto-sparse": Recipe(
+        about="FedProto with sparse rows, aggregation without class counts, alignment by class frequency",
+        paper=SPARSE,
+        page="sparse",
+        aggregate="ppa",  # Eq. (10), (11)
+        sparsity=0.1,  # Eq. (7), (8); s = d/10 and d/2 in Table 1
+        class_weights="proportional",  # Eq. (12)
+    ),
+    "fedtgp-sparse": Recipe(
+        about="FedTGP with the same three parts",
+        paper=SPARSE,
+        page="sparse",
+        aggregate="ppa",
+        refine="tgp",
+        sparsity=0.1,
+        class_weights="proportional",
+    ),
+    "fedsap": Recipe(
+        about="FedProto with an alignment curriculum and prototypes as proxies of their classes",
+        paper=FEDSAP,
+        page="fedsap",
+        weight=0.7,  # Eq. (7) with App. A: from round 20 to 0.7 in round 100
+        curriculum="linear",
+        proxy=1.0,  # Eq. (8), (9)
+        infer="head",
+    ),
+    "fedsap-ssl": Recipe(
+        about="FedSAP, followed by rounds that learn from unlabelled samples too",
+        paper=FEDSAP,
+        page="fedsap",
+        weight=0.7,
+        curriculum="linear",
+        proxy=1.0,
+        semi=100,  # Eq. (10)-(14), after 100 supervised rounds
+        infer="head",
+    ),
     "simplex": Recipe(
         about="the exact minimum of ProtoNorm's energy nearest to the round's means, by direction",
         paper=OWN,
@@ -193,8 +188,6 @@ CATALOGUE = {
     ),
 }
 
-SLOTS = ("aggregate", "refine", "anchor", "weight", "distance", "scale", "infer")
-
 
 def recipe(settings: Method, data: str) -> Recipe:
     """Returns the catalogue's entry for a dataset with the slots that the configuration replaces."""
@@ -217,7 +210,8 @@ def recipe(settings: Method, data: str) -> Recipe:
             raise BadInput(f"method.distance = {settings.distance!r}: needs its own method.weight")
         slots["weight"] = WEIGHTS[settings.distance]
     filled = replace(entry, **slots)
-    if settings.aggregate is None and (filled.refine in LEARNED or filled.anchor == "seed"):
+    learns = filled.refine in LEARNED and filled.aggregate != "ppa"
+    if settings.aggregate is None and (learns or filled.anchor == "seed"):
         filled = replace(filled, aggregate="mean")  # they do not look at an aggregate
     own = dict(entry.options) if filled.refine == entry.refine else {}
     filled = replace(filled, options=DEFAULTS[filled.refine] | own | options)

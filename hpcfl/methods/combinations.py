@@ -7,7 +7,16 @@ from typing import Any, get_args
 
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import recipe
-from hpcfl.slots import Aggregate, Anchor, Distance, Inference, Method, Refinement
+from hpcfl.slots import (
+    Aggregate,
+    Anchor,
+    ClassWeights,
+    Curriculum,
+    Distance,
+    Inference,
+    Method,
+    Refinement,
+)
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "refine": get_args(Refinement),
@@ -15,10 +24,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "anchor": get_args(Anchor),
     "distance": get_args(Distance),
     "scale": (2.0,),
+    "sparsity": (0.5,),
     "infer": get_args(Inference),
     "prototypes": ("eval", "running"),
     "forget": (True,),
     "own_classes": (True,),
+    "class_weights": get_args(ClassWeights),
+    "curriculum": get_args(Curriculum),
+    "proxy": (1.0,),
+    "semi": (100,),
 }
 """The slots and what may fill them; of a number, one that is not the default."""
 
@@ -61,4 +75,7 @@ def table() -> str:
         lines.append(f"| {refine} | " + " | ".join(cells) + " |")
     free = ", ".join(f"`{slot}`" for slot in CHOICES if slot not in named | {"refine"})
     lines += ["", f"{free} combine with everything. Refused, with these reasons:"]
-    return "\n".join([*lines, *(f"- {reason}" for *_, reason in refused)])
+    disjoint = "where so few dimensions per class share none (then prototypes are orthogonal already)"
+    refusals = [reason for *_, reason in refused]
+    refusals.append(f"method.sparsity with refine = 'thomson' or 'orthogonal': {disjoint}")
+    return "\n".join([*lines, *(f"- {reason}" for reason in refusals)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, cdist, full, inf
+from torch import Tensor, cdist, full, full_like, inf
 from torch.nn.functional import normalize
 
 from hpcfl.methods.prototypes import Prototypes
@@ -20,6 +20,19 @@ def nearest_N(z_ND: Tensor, prototypes: Prototypes, by_angle: bool = False) -> T
     else:
         apart_NK = cdist(z_ND, prototypes.value_KD, compute_mode="donot_use_mm_for_euclid_dist")
     return apart_NK.masked_fill(~prototypes.present_K, inf).argmin(1)
+
+
+def nearest_masked_N(z_ND: Tensor, prototypes: Prototypes, mask_KD: Tensor, by_angle: bool = False) -> Tensor:
+    """Returns `nearest_N` where every class looks at its own dimensions of a sample only."""
+    z_ND, value_KD, mask_KD = z_ND.double(), prototypes.value_KD.double(), mask_KD.double()
+    own_NK = z_ND.square() @ mask_KD.T  # ‖m_j ⊙ z‖²
+    along_NK = z_ND @ value_KD.T
+    if by_angle:
+        apart_NK = -along_NK / (own_NK.sqrt() * value_KD.norm(dim=1)).clamp_min(1e-12)
+    else:
+        apart_NK = own_NK - 2 * along_NK + value_KD.square().sum(1)
+    nearest = apart_NK.masked_fill(~prototypes.present_K, inf).argmin(1)
+    return nearest if prototypes.present_K.any() else full_like(nearest, -1)
 
 
 def right(predicted_N: Tensor, y_N: Tensor) -> int:

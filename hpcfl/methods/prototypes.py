@@ -37,15 +37,28 @@ class ClassMeans:
 
     def __init__(self, classes: int, features: int, device: torch.device | str = "cpu"):
         self.sum_KD = torch.zeros(classes, features, dtype=torch.float64, device=device)
-        self.count_K = torch.zeros(classes, dtype=torch.int64, device=device)
+        self.count_K = torch.zeros(classes, dtype=torch.float64, device=device)
+        self.used_KD = torch.zeros(classes, features, device=device)
 
     def add(self, z_BD: Tensor, y_B: Tensor) -> None:
-        self.sum_KD.index_add_(0, y_B, z_BD.detach().double())
-        self.count_K += torch.bincount(y_B, minlength=len(self.count_K))
+        """Adds labelled samples."""
+        self.mix(z_BD, y_B, 1.0)
+        self.used_KD.index_add_(0, y_B, (z_BD.detach() != 0).float())
+
+    def mix(self, z_BD: Tensor, y_B: Tensor, weight: float) -> None:
+        """Adds samples of some weight: FedSAP Eq. (14) before its `norm`."""
+        self.sum_KD.index_add_(0, y_B, z_BD.detach().double(), alpha=weight)
+        self.count_K += weight * torch.bincount(y_B, minlength=len(self.count_K))
 
     def prototypes(self) -> Prototypes:
-        value_KD = self.sum_KD / self.count_K.clamp_min(1)[:, None]
-        return Prototypes(value_KD.float(), self.count_K > 0)
+        present_K = self.count_K > 0
+        value_KD = self.sum_KD / self.count_K.where(present_K, 1.0)[:, None]
+        return Prototypes(value_KD.float(), present_K)
+
+    def dead_K(self) -> Tensor:
+        """Returns the share of units that are 0 for all labelled samples of a class; NaN without any."""
+        seen_K = self.used_KD.any(1) | (self.count_K > 0)
+        return (self.used_KD == 0).double().mean(1).where(seen_K, torch.nan)
 
 
 def margin_K(prototypes: Prototypes) -> Tensor:

@@ -7,9 +7,10 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 from hpcfl.errors import BadInput
+from hpcfl.methods import sparse
 
 if TYPE_CHECKING:
-    from hpcfl.methods.catalogue import Recipe
+    from hpcfl.methods.recipe import Recipe
 
 LEARNED = ("tgp", "orthogonal")
 OPTIONS = {
@@ -23,6 +24,19 @@ OPTIONS = {
     "push": ("orthogonal",),
 }
 """Which refinements have an option."""
+OF_SLOT = {
+    "masked": ("sparsity", 0),
+    **dict.fromkeys(("curriculum_start", "curriculum_end"), ("curriculum", "constant")),
+    **dict.fromkeys(("proxy_scale", "proxy_start"), ("proxy", 0)),
+    **dict.fromkeys(("consistency", "mix", "margin_quantile", "distance_quantile"), ("semi", 0)),
+}
+"""Which slots mean nothing where another has this value."""
+
+DENSE = {
+    "simplex": "has entries in every dimension, which masks forbid",
+    "nonnegative": "chooses every class's dimensions itself",
+}
+"""Refinements that do not go with masks, and why."""
 
 
 def refuse(filled: Recipe, set_: Mapping[str, Any], forget: bool) -> None:
@@ -31,6 +45,14 @@ def refuse(filled: Recipe, set_: Mapping[str, Any], forget: bool) -> None:
         if key in OPTIONS and filled.refine not in OPTIONS[key]:
             whose = " and ".join(OPTIONS[key])
             raise BadInput(f"method.{key} = {value!r}: belongs to refine = {whose}, not to {filled.refine!r}")
+        whose, without = OF_SLOT.get(key, ("", None))
+        if whose and value and getattr(filled, whose) == without:
+            raise BadInput(f"method.{key} = {value!r}: means nothing with method.{whose} = {without!r}")
+    if filled.curriculum != "constant" and filled.curriculum_end <= filled.curriculum_start:
+        raise BadInput(
+            f"method.curriculum_end = {filled.curriculum_end}: must come after "
+            f"method.curriculum_start = {filled.curriculum_start}"
+        )
     if filled.refine == "orthogonal" and not filled.options["pull"] and not filled.options["push"]:
         raise BadInput("method.pull = 0, method.push = 0: nothing is left to learn from")
     if "tau" in set_ and filled.options["margin"] == "none":
@@ -44,7 +66,7 @@ def contradiction(filled: Recipe, scale_set: bool, forget: bool) -> str | None:
     refine, anchor = filled.refine, filled.anchor
     if refine in LEARNED and filled.fixed:
         return f"method.anchor = {anchor!r}: refine = {refine!r} learns from the uploads of every round"
-    if refine in LEARNED and filled.aggregate != "mean":
+    if refine in LEARNED and filled.aggregate not in ("mean", "ppa"):
         return (
             f"method.aggregate = {filled.aggregate!r}: refine = {refine!r} learns from each client's own "
             "prototypes, not from an aggregate"
@@ -53,14 +75,29 @@ def contradiction(filled: Recipe, scale_set: bool, forget: bool) -> str | None:
         return f"method.aggregate = {filled.aggregate!r}: with anchor = 'seed' nothing is ever uploaded"
     if filled.fixed and forget:
         return f"method.forget = true: with anchor = {anchor!r} prototypes are settled once and never dropped"
+    if filled.aggregate == "ppa" and forget:
+        return "method.forget = true: aggregate = 'ppa' goes on with every client's last upload"
+    if filled.sparsity and refine in DENSE:
+        return f"method.sparsity = {filled.sparsity}: refine = {refine!r} {DENSE[refine]}"
+    if filled.sparsity and anchor == "seed":
+        return f"method.sparsity = {filled.sparsity}: with anchor = 'seed' nothing ever travels"
     if filled.distance == "cosine" and scale_set and filled.scale != 1:
         return f"method.scale = {filled.scale}: distance = 'cosine' compares directions, not lengths"
     return None
 
 
 def refuse_dims(filled: Recipe, classes: int, features: int) -> None:
-    """Raises BadInput where a refinement is impossible with so many classes or features."""
-    if filled.refine == "none" or not filled.exchange:
+    """Raises BadInput where a method is impossible with so many classes or features."""
+    if not filled.exchange:
+        return
+    if filled.sparsity > features:
+        raise BadInput(f"method.sparsity = {filled.sparsity}: models.features has only {features} dimensions")
+    if filled.refine in ("thomson", "orthogonal") and sparse.disjoint(classes, features, filled.sparsity):
+        raise BadInput(
+            f"method.sparsity = {filled.sparsity}: {classes} classes in {features} dimensions share none, "
+            f"so they are orthogonal and refine = {filled.refine!r} has nothing to do"
+        )
+    if filled.refine == "none":
         return
     if classes < 2:
         raise BadInput(f"method.refine = {filled.refine!r}: needs two classes, the data has {classes}")
@@ -74,8 +111,28 @@ def refuse_dims(filled: Recipe, classes: int, features: int) -> None:
         )
 
 
-def remarks(filled: Recipe, classes: int, features: int) -> list[str]:
+def remarks(filled: Recipe, classes: int, features: int, rounds: int) -> list[str]:
     """Returns what a user should know about this combination."""
+    return [*_geometry(filled, classes, features), *_phases(filled, rounds)]
+
+
+def _phases(filled: Recipe, rounds: int) -> list[str]:
+    """Returns which part of a schedule the run never reaches."""
+    said = []
+    if filled.curriculum != "constant" and rounds < filled.curriculum_end:
+        said.append(
+            f"the curriculum ends in round {filled.curriculum_end}, the run in round {rounds}: λ does not "
+            f"reach {filled.weight} (method.curriculum_start, method.curriculum_end)"
+        )
+    if 0 < rounds <= filled.semi:
+        said.append(
+            f"unlabelled samples are used after round {filled.semi}, the run ends before (method.semi)"
+        )
+    return said
+
+
+def _geometry(filled: Recipe, classes: int, features: int) -> list[str]:
+    """Returns where so many classes do not fit into so many dimensions as they should."""
     if filled.refine == "nonnegative" and classes > features:
         return [
             f"{classes} classes share {features} dimensions by Hamming distance: they cannot be orthogonal"

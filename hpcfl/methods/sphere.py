@@ -20,13 +20,15 @@ def normalise(value_KD: Tensor) -> Tensor:
     return value_KD / value_KD.norm(dim=1, keepdim=True).clamp_min(1e-300)
 
 
-def keyed_direction(seed: int, k: int, features: int) -> Tensor:
-    """Returns the direction that class k has by the seed alone."""
+def keyed_direction(seed: int, k: int, features: int, mask_KD: Tensor | None = None) -> Tensor:
+    """Returns the direction that class k has by the seed alone, within its mask if there are masks."""
     drawn_D = torch.from_numpy(seeds.generator(seed, "direction", k).standard_normal(features))
+    if mask_KD is not None:
+        drawn_D = drawn_D * mask_KD[k].cpu()
     return drawn_D / drawn_D.norm()
 
 
-def directions(new: Prototypes, last: Prototypes, seed: int) -> Tensor:
+def directions(new: Prototypes, last: Prototypes, seed: int, mask_KD: Tensor | None = None) -> Tensor:
     """Returns the unit vectors of the present classes, in float64.
 
     A zero prototype, and one that repeats another's direction, gets its last direction, else a keyed one.
@@ -35,7 +37,7 @@ def directions(new: Prototypes, last: Prototypes, seed: int) -> Tensor:
     of_P = new.present_K.nonzero()[:, 0].tolist()
     cosine_PP = (unit_KD[of_P] @ unit_KD[of_P].T).tril(-1)
     for p in ((cosine_PP >= SAME).any(1) | ~unit_KD[of_P].any(1)).nonzero()[:, 0].tolist():
-        keyed_D = keyed_direction(seed, of_P[p], unit_KD.shape[1]).to(unit_KD.device)
+        keyed_D = keyed_direction(seed, of_P[p], unit_KD.shape[1], mask_KD).to(unit_KD.device)
         others_PD = unit_KD[[k for k in of_P if k != of_P[p]]]
         told_D = before_KD[of_P[p]]
         alone = bool(told_D.any()) and not bool((others_PD @ told_D >= SAME).any())

@@ -21,6 +21,13 @@ class Network(nn.Module):
     def forward(self, x_B: Tensor) -> Tensor:
         return self.head(self.extractor(x_B))
 
+    @torch.no_grad()
+    def head_norms(self) -> Tensor:
+        """Returns the length of every class's weights in the last layer, [K], in float64."""
+        last = self.head[-1] if isinstance(self.head, nn.Sequential) else self.head
+        assert isinstance(last, nn.Linear)
+        return last.weight.double().norm(dim=1)
+
     @property
     def batch_norms(self) -> list[nn.Module]:
         return [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]

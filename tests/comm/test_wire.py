@@ -10,8 +10,10 @@ from hpcfl.comm.wire import Parcel, Wire
 @st.composite
 def messages(draw):
     """A wire and the parcels of up to three ranks, in any order of clients."""
-    wire = Wire(draw(st.integers(1, 20)), draw(st.integers(1, 6)), draw(st.booleans()))
+    dims = draw(st.integers(1, 20)), draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    mask_KD = rng.random(dims) < 0.5 if draw(st.booleans()) else None
+    wire = Wire(*dims, draw(st.booleans()), mask_KD)
     ranks = []
     for clients in np.array_split(rng.permutation(draw(st.integers(0, 7))), 3):
         parcels = []
@@ -19,6 +21,8 @@ def messages(draw):
             present_K = rng.random(wire.classes) < 0.5
             rows = int(present_K.sum())
             value_RD = rng.standard_normal((rows, wire.features)).astype(np.float32)
+            if wire.mask_KD is not None:
+                value_RD *= wire.mask_KD[present_K]
             count_R = rng.integers(1, 99, rows) if wire.counts else np.empty(0, dtype=np.int64)
             parcels.append(Parcel(int(client), bool(rng.integers(2)), present_K, value_RD, count_R))
         ranks.append(parcels)
@@ -45,11 +49,13 @@ def test_a_message_costs_its_rows_bits_counts_and_five_bytes_a_client(message):
     """No sample count is on the wire where none is asked for: there is no room for it."""
     wire, ranks = message
     for parcels in ranks:
+        width_K = np.full(wire.classes, wire.features) if wire.mask_KD is None else wire.mask_KD.sum(1)
         rows = sum(int(parcel.present_K.sum()) for parcel in parcels)
+        floats = sum(int(width_K[parcel.present_K].sum()) for parcel in parcels)
         bits = (wire.classes + 7) // 8
-        want = rows * wire.features * 4 + len(parcels) * (5 + bits) + rows * 4 * wire.counts
+        want = floats * 4 + len(parcels) * (5 + bits) + rows * 4 * wire.counts
         assert wire.pack_up(parcels).nbytes == want
-        told = wire.bytes_of_rows(rows) + sum(wire.bytes_aside(parcel) + 5 for parcel in parcels)
+        told = sum(wire.bytes_of_rows(p.present_K) + wire.bytes_aside(p) + 5 for p in parcels)
         assert told == want
 
 

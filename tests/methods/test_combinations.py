@@ -26,8 +26,13 @@ def test_the_readme_has_the_table():
 
 
 def all_slots():
-    """Every filling of the slots; the flags also unset."""
-    every = {slot: (None, *values) if len(values) == 1 else values for slot, values in CHOICES.items()}
+    """Every filling of the slots that are in a refused pair; the flags also unset."""
+    named = {slot for one, other, _ in refused_pairs() for slot, _ in (one, other)}
+    every = {
+        slot: (None, *values) if len(values) == 1 else values
+        for slot, values in CHOICES.items()
+        if slot in named
+    }
     for values in product(*every.values()):
         yield {slot: value for slot, value in zip(every, values, strict=True) if value is not None}
 
@@ -75,7 +80,8 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
     for distance in CHOICES["distance"]:
         guided = compose(recipe(settings.model_copy(update={"distance": distance}), "any"), Config(), (K, D))
         z_BD = torch.randn(4, D, requires_grad=True)
-        guided.guide(z_BD, torch.arange(4), guided.target(new)).backward()
+        terms = guided.guide.at(0, guided.target(new), torch.ones(K))(z_BD, torch.arange(4))
+        torch.stack([weight * term for weight, term in terms.values()]).sum().backward()
         assert z_BD.grad is not None
         assert z_BD.grad.isfinite().all()
 
@@ -141,9 +147,9 @@ def test_what_is_impossible_with_these_dimensions_is_said(refine, classes, featu
 
 def test_remarks_say_where_the_geometry_gives_way():
     anchor, simplex = (recipe(Settings(name=name), "any") for name in ("anchor", "simplex"))
-    assert remarks(anchor, 64, 64) == remarks(simplex, 65, 64) == []
-    assert "share 64 dimensions" in remarks(anchor, 65, 64)[0]
-    assert "no regular simplex in 64 dimensions" in remarks(simplex, 66, 64)[0]
+    assert remarks(anchor, 64, 64, 9) == remarks(simplex, 65, 64, 9) == []
+    assert "share 64 dimensions" in remarks(anchor, 65, 64, 9)[0]
+    assert "no regular simplex in 64 dimensions" in remarks(simplex, 66, 64, 9)[0]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -20,12 +20,12 @@ from hpcfl.methods.refine.tgp import Tgp, contrastive, separation
 K, D = 4, 3
 
 
-def sent(rows: dict[int, list[float]]) -> Upload:
+def sent(rows: dict[int, list[float]], client: int = 0) -> Upload:
     """Returns the upload of a client that has these classes."""
     value_KD, present_K = torch.zeros(K, D), torch.zeros(K, dtype=torch.bool)
     for k, row in rows.items():
         value_KD[k], present_K[k] = torch.tensor(row), True
-    return Upload(Prototypes(value_KD, present_K), torch.zeros(K, dtype=torch.int64))
+    return Upload(Prototypes(value_KD, present_K), torch.zeros(K, dtype=torch.int64), client)
 
 
 UPLOADS = [

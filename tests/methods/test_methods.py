@@ -10,11 +10,11 @@ from hpcfl.config import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES, Upload, mean, weighted, weighted_literal
 from hpcfl.methods.catalogue import DEFAULTS, recipe
-from hpcfl.methods.guide import DISTANCES, Guide
+from hpcfl.methods.guide import DISTANCES, SHAPES
 from hpcfl.methods.infer import nearest_N
 from hpcfl.methods.method import REFINES, Method, compose
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
-from hpcfl.slots import Aggregate, Distance, Refinement
+from hpcfl.slots import Aggregate, Curriculum, Distance, Refinement
 
 K, D = 5, 3
 
@@ -23,12 +23,19 @@ def uploads_of(clients: int, seed: int = 0, features: int = D) -> list[Upload]:
     """Clients with random classes, of which class K − 1 is nobody's."""
     generator = torch.Generator().manual_seed(seed)
     uploads = []
-    for _ in range(clients):
+    for client in range(clients):
         count_K = torch.randint(0, 4, (K,), generator=generator)
         count_K[-1] = 0
         value_KD = torch.randn(K, features, generator=generator) * (count_K > 0)[:, None]
-        uploads.append(Upload(Prototypes(value_KD, count_K > 0), count_K))
+        uploads.append(Upload(Prototypes(value_KD, count_K > 0), count_K, client))
     return uploads
+
+
+def guided(distance: str, weight: float, z_BD: Tensor, y_B: Tensor, target: Prototypes) -> Tensor:
+    """Returns the alignment term of a batch, with its weight."""
+    method = made(distance=distance, weight=weight)
+    own, term = method.guide.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
+    return own * term
 
 
 def made(**settings: object) -> Method:
@@ -66,7 +73,7 @@ def test_mean_is_eq_7_and_weighted_and_literal_are_eq_3_without_and_with_its_fac
 
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_absent_classes_stay_absent_and_zero(name):
-    got = AGGREGATES[name](uploads_of(3))
+    got = made(aggregate=name).aggregate(uploads_of(3))
     assert not got.present_K[-1]
     assert not got.value_KD[-1].any()
     assert got.finite
@@ -95,7 +102,7 @@ def loops(distance: str, z_BD: Tensor, y_B: Tensor, target: Prototypes, weight: 
 def test_guide_against_explicit_loops(distance):
     target = mean(uploads_of(4))
     z_BD, y_B = torch.randn(9, D), torch.tensor([0, 1, 2, 3, 4, 4, 0, 1, 2])
-    got = Guide(2.5, distance)(z_BD, y_B, target)
+    got = guided(distance, 2.5, z_BD, y_B, target)
     assert got.item() == pytest.approx(loops(distance, z_BD, y_B, target, 2.5), rel=1e-5)
 
 
@@ -103,14 +110,14 @@ def test_guide_against_explicit_loops(distance):
 def test_guide_has_a_finite_gradient_on_the_prototype_itself(distance):
     target = mean(uploads_of(4))
     z_BD = target.value_KD[:2].clone().requires_grad_()
-    Guide(1.0, distance)(z_BD, torch.tensor([0, 1]), target).backward()
+    guided(distance, 1.0, z_BD, torch.tensor([0, 1]), target).backward()
     assert z_BD.grad is not None
     torch.testing.assert_close(z_BD.grad, torch.zeros(2, D), atol=1e-6, rtol=0)
 
 
 def test_the_cosine_guide_has_a_finite_gradient_at_zero():
     z_BD = torch.zeros(2, D, requires_grad=True)
-    Guide(100.0, "cosine")(z_BD, torch.tensor([0, 1]), mean(uploads_of(4))).backward()
+    guided("cosine", 100.0, z_BD, torch.tensor([0, 1]), mean(uploads_of(4))).backward()
     assert z_BD.grad is not None
     assert z_BD.grad.isfinite().all()
 
@@ -155,6 +162,7 @@ def test_scale_moves_the_target():
 def test_every_name_that_a_configuration_may_use_has_its_part():
     assert set(get_args(Aggregate)) == set(AGGREGATES)
     assert set(get_args(Distance)) == set(DISTANCES)
+    assert set(get_args(Curriculum)) == set(SHAPES)
     assert set(get_args(Refinement)) == set(REFINES) == set(DEFAULTS)
 
 

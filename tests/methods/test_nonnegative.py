@@ -58,7 +58,7 @@ def test_classes_that_nobody_has_take_what_is_left():
     rows = torch.rand(2, 10)
     value_KD, present_K = torch.zeros(4, 10), torch.tensor([True, False, True, False])
     value_KD[present_K] = rows
-    upload = Upload(Prototypes(value_KD, present_K), torch.zeros(4, dtype=torch.int64))
+    upload = Upload(Prototypes(value_KD, present_K), torch.zeros(4, dtype=torch.int64), 0)
     got = made("anchor", 4, 10).serve(0, Prototypes.none(4, 10), [upload])
     wish_KD = np.zeros((4, 10))
     wish_KD[[0, 2]] = (rows.double() / rows.double().norm(dim=1, keepdim=True)).numpy()

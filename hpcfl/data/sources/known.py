@@ -21,6 +21,8 @@ class Known:
     about: str
     paper: str
     open: Callable[[Where], Found]
+    characters: bool = False
+    """Letters or digits: mirrored, they would be others."""
     size: int | None = None
     """Side to which its images of mixed sizes are brought, unless the user says otherwise."""
 
@@ -42,13 +44,17 @@ KNOWN = {
         "60000 photographs, 32×32", "FedTGP, FedORGP, ProtoNorm, FedSAP", partial(cifar, name="CIFAR100")
     ),
     "fmnist": Known("70000 clothes, 28×28, gray", "FedTGP, appendix", fashion),
-    "mnist": Known("70000 digits, 28×28, gray", "FedProto", partial(mnist, name="MNIST")),
+    "mnist": Known("70000 digits, 28×28, gray", "FedProto", partial(mnist, name="MNIST"), characters=True),
     **{
-        f"emnist-{split}": Known(about, "FedSAP (byclass in place of FEMNIST)", partial(emnist, split=split))
+        f"emnist-{split}": Known(
+            about, "FedSAP (byclass in place of FEMNIST)", partial(emnist, split=split), characters=True
+        )
         for split, about in EMNIST.items()
     },
-    "femnist": Known("LEAF's characters by 3500 writers, 28×28, gray", "FedProto, FedSAP", femnist),
+    "femnist": Known(
+        "LEAF's characters by 3500 writers, 28×28, gray", "FedProto, FedSAP", femnist, characters=True
+    ),
     "flowers102": Known("8189 flowers", "FedTGP, FedORGP, ProtoNorm", flowers, size=64),
     "tinyimagenet": Known("110000 photographs, 64×64", "FedTGP, FedORGP, ProtoNorm", tiny),
-    "svhn": Known("99289 house numbers, 32×32", "–", svhn),
+    "svhn": Known("99289 house numbers, 32×32", "–", svhn, characters=True),
 }

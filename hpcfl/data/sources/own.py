@@ -22,7 +22,7 @@ GRAY = {"1", "L", "LA"}
 
 
 def npz(where: Where, path: Path) -> Found:
-    """Opens an .npz with `x` (uint8) and `y`, and perhaps `writer`, `x_test`, `y_test`, `writer_test`."""
+    """Opens an .npz with `x` (uint8) and `y`, and perhaps others of KEYS."""
     where.given(path)
     found = arrays(path, str(path))
     if missing := sorted({"x", "y"} - found.keys()):
@@ -39,14 +39,27 @@ def npz(where: Where, path: Path) -> Found:
     if len(parts) == 2 and parts[0].x.shape[3:] != parts[1].x.shape[3:]:
         raise BadInput(f"{path}: x and x_test must have equally many channels")
     train, test = parts[0], parts[-1] if len(parts) == 2 else Arrays(parts[0].x[:0], parts[0].y[:0])
+    names = _class_names(path, found)
     if "writer" not in found:
-        return Found(train, test, None)
+        return Found(train, test, names)
     every = np.concatenate([found[f"writer{end}"].astype(str) for end in ends])
-    names, number = np.unique(every, return_inverse=True)
-    return Found(train, test, None, writer=number, writers=tuple(map(str, names)))
+    writers, number = np.unique(every, return_inverse=True)
+    return Found(train, test, names, writer=number, writers=tuple(map(str, writers)))
 
 
-KEYS = ("x", "y", "writer", "x_test", "y_test", "writer_test")
+KEYS = ("x", "y", "names", "writer", "x_test", "y_test", "writer_test")
+
+
+def _class_names(path: Path, found: dict[str, np.ndarray]) -> list[str] | None:
+    """Returns what the labels 0, 1, … are called, if the file says so."""
+    if "names" not in found:
+        return None
+    names = found["names"]
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise BadInput(f"{path}: names must be one word for each of the labels 0, 1, …")
+    if found["y"].dtype.kind == "U":
+        raise BadInput(f"{path}: y has words already, names are those of whole numbers")
+    return [str(name) for name in names]
 
 
 def _part(path: Path, found: dict[str, np.ndarray], end: str) -> Arrays:

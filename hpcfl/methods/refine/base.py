@@ -5,29 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.setting import Setting
 from hpcfl.methods.sphere import directions
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a refinement knows of its run."""
-
-    classes: int
-    features: int
-    seed: int
-    lr: float
-    batch_size: int
-    device: torch.device
-    options: Mapping[str, Any]
-    trace: bool = False
-    """Keep the distances of every iteration."""
 
 
 @dataclass
@@ -74,9 +59,13 @@ class OnSphere(Refine):
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         self.notes = Notes()
+        mask_KD = self.setting.mask_KD
+        unit_PD = directions(new, last, self.setting.seed, mask_KD)
         placed_KD = torch.zeros_like(new.value_KD)
-        placed_KD[new.present_K] = self.place(directions(new, last, self.setting.seed)).to(placed_KD.dtype)
+        placed_PD = self.place(unit_PD, None if mask_KD is None else mask_KD[new.present_K])
+        placed_KD[new.present_K] = placed_PD.to(placed_KD.dtype)
         return Prototypes(placed_KD, new.present_K)
 
-    def place(self, unit_PD: Tensor) -> Tensor:
+    def place(self, unit_PD: Tensor, mask_PD: Tensor | None) -> Tensor:
+        """Returns new directions, each within its mask."""
         raise NotImplementedError

@@ -12,7 +12,8 @@ from torch.nn.functional import linear
 from hpcfl import seeds
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.base import Refine, Setting
+from hpcfl.methods.refine.base import Refine
+from hpcfl.methods.setting import Setting
 
 
 class Learned(Refine):
@@ -42,12 +43,12 @@ class Learned(Refine):
         return {name: weight.detach() for name, weight in self.weights.items()}
 
     def prototypes(self) -> Tensor:
-        """Returns P̂ = F(P̃), a row per class."""
-        rows_KD = self.weights["table"]
-        if not self.setting.options["server_network"]:
-            return rows_KD
-        hidden_KD = linear(rows_KD, self.weights["w1"], self.weights["b1"]).relu()
-        return linear(hidden_KD, self.weights["w2"], self.weights["b2"])
+        """Returns P̂ = F(P̃), a row per class, within its mask if there are masks."""
+        rows_KD, mask_KD = self.weights["table"], self.setting.mask_KD
+        if self.setting.options["server_network"]:
+            hidden_KD = linear(rows_KD, self.weights["w1"], self.weights["b1"]).relu()
+            rows_KD = linear(hidden_KD, self.weights["w2"], self.weights["b2"])
+        return rows_KD if mask_KD is None else rows_KD * mask_KD
 
     def loss(self, sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
         """Returns the loss of a batch of clients' prototypes and their classes."""

@@ -65,7 +65,7 @@ def relax(unit_PD: Tensor, iterations: int = 500, notes: Notes | None = None) ->
 class Simplex(Thomson):
     """The regular simplex nearest to the round's means; for P > D + 1 Thomson, then L-BFGS from there."""
 
-    def place(self, unit_PD: Tensor) -> Tensor:
+    def place(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
         if len(unit_PD) <= unit_PD.shape[1] + 1:
             return nearest_simplex(unit_PD)
         return relax(super().place(unit_PD), self.setting.options["iterations"], self.notes)

@@ -36,16 +36,22 @@ def thomson(
     notes: Notes | None = None,
     trace: bool = False,
     stopping: str = "tangent",
+    mask_PD: Tensor | None = None,
 ) -> Tensor:
-    """Returns the directions after at most so many iterations of Eq. (11)-(14); no tangent projection."""
+    """Returns the directions after at most so many iterations of Eq. (11)-(14); no tangent projection.
+
+    With masks only the part of a force within the class's own dimensions moves it.
+    """
     notes = notes or Notes()
-    c_PR, basis_RD = span(unit_PD)
+    c_PR, basis_RD = span(unit_PD) if mask_PD is None else (unit_PD, None)
     v_PR = torch.zeros_like(c_PR)
     before, same = None, 0
     for n in range(iterations):
         if trace:
             _keep(c_PR, notes)
         before_PR, force_PR = c_PR, force(c_PR)  # (11)
+        if mask_PD is not None:
+            force_PR = force_PR * mask_PD
         v_PR = MOMENTUM * v_PR + LR * DECAY ** (n // EVERY) * force_PR  # (12)
         c_PR = normalise(c_PR + v_PR)  # (13), (14)
         notes.iterations += 1
@@ -57,7 +63,7 @@ def thomson(
             break
     if trace:
         _keep(c_PR, notes)
-    return normalise(c_PR @ basis_RD)
+    return c_PR if basis_RD is None else normalise(c_PR @ basis_RD)
 
 
 def _keep(c_PR: Tensor, notes: Notes) -> None:
@@ -69,6 +75,6 @@ def _keep(c_PR: Tensor, notes: Notes) -> None:
 class Thomson(OnSphere):
     """Starts from the round's means; the velocity starts at zero."""
 
-    def place(self, unit_PD: Tensor) -> Tensor:
-        options = self.setting.options
-        return thomson(unit_PD, options["iterations"], self.notes, self.setting.trace, options["stopping"])
+    def place(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
+        options, trace = self.setting.options, self.setting.trace
+        return thomson(unit_PD, options["iterations"], self.notes, trace, options["stopping"], mask_PD)
