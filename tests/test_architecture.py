@@ -110,4 +110,4 @@ def test_help_the_catalogue_and_bad_input_load_neither_torch_nor_mpi(command):
 
 def test_the_number_of_keys_is_known():
     """A new key is a promise to users: change this number knowingly."""
-    assert len(list(keys())) == 69
+    assert len(list(keys())) == 82

@@ -16,7 +16,18 @@ SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8
 
 FEW = ["data.samples_per_class=200", "federation.rounds=3", "models.features=8", "federation.participation=2"]
 """So few participants that classes are absent from a round."""
+KSHOT = [
+    *("method.name=fedsap-ssl", "method.semi=2", "method.curriculum_start=1", "method.curriculum_end=3"),
+    *("partition.name=nway_kshot", "partition.shots=9", "partition.unlabelled=9", "method.own_classes=true"),
+]
+"""Few labelled samples, a few unlabelled ones that are used after two rounds."""
 METHODS = tuple(name for name in CATALOGUE if name != "local")
+OWN = {
+    **{name: ["method.server_epochs=3"] for name in METHODS if "tgp" in name},
+    "fedsap": ["method.curriculum_start=1", "method.curriculum_end=3"],
+    "fedsap-ssl": [*KSHOT, "method.semi=1"],
+}
+"""What some methods need beside their name."""
 
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
@@ -63,12 +74,16 @@ CASES = {
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.precision=bfloat16"),
     ],
-    **{
-        name: [*FEW, f"method.name={name}", *(["method.server_epochs=3"] if "tgp" in name else [])]
-        for name in METHODS
-    },
+    **{name: [*FEW, f"method.name={name}", *OWN.get(name, [])] for name in METHODS},
     "simplex in the plane": [*FEW, "method.name=simplex", "models.features=2"],  # Thomson and L-BFGS
     "anchor with shared dimensions": [*FEW, "method.name=anchor", "models.features=4"],
+    "sparse thomson": [*FEW, "method.name=protonorm", "method.sparsity=0.5", "method.aggregate=ppa"],
+    "unlabelled images": [
+        *("data.name=tiny", "federation.clients=6", "federation.participation=0.5", "models.features=16"),
+        *("federation.rounds=5", "models.list=['cnn_femnist', 'resnet4']", "train.batch_size=8"),
+        *(*KSHOT, "partition.ways=2", "partition.shots=5", "partition.unlabelled=8"),
+        *("train.momentum=0.5", "method.proxy_scale=8.0"),
+    ],
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 

@@ -31,6 +31,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, dic
         assert job.train(
             None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False
         ) == FAILS.get(name, 0)
+    assert read(directory / "unlabelled images.h5")["/round/accepted"][2:].any()
     for name in METHODS:
         run = read(directory / f"{name}.h5")
         owned = run["/clients/class_counts"] > 0
