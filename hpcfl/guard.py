@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from hpcfl.comm.launcher import SETTLE
 from hpcfl.comm.link import Link
-from hpcfl.errors import Fatal, Refused, RunFailed
+from hpcfl.errors import BadInput, Fatal, Refused, RunFailed
 
 PARENT = os.getppid()
 """Who started this process, read before anything could happen to it."""
@@ -30,6 +30,8 @@ def guarded(link: Link, body: Callable[[], int]) -> int:
         link.close()
     except Fatal as error:
         _end_all(link, f"hpcfl: {error}", FAILED)
+    except BadInput as error:  # that only this rank met
+        _end_all(link, f"hpcfl: {error}", BAD_INPUT)
     except KeyboardInterrupt:
         _end_all(link, "hpcfl: interrupted" if link.is_server else "", INTERRUPTED)
     except BaseException:

@@ -8,6 +8,7 @@ import torch
 
 from hpcfl.config import Config
 from hpcfl.config import Method as Settings
+from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.catalogue import recipe
 from hpcfl.methods.code import best_code, code, overlap
@@ -77,13 +78,19 @@ def test_anchors_of_the_seed_need_nobody(name):
 
 
 @pytest.mark.parametrize(
-    ("words", "length", "weight", "most"), [(6, 4, 2, 1), (7, 7, 3, 1), (10, 5, 2, 1), (20, 16, 4, 2)]
+    ("words", "length", "weight", "most"),
+    [
+        *((6, 4, 2, 1), (7, 7, 3, 1), (10, 5, 2, 1), (10, 10, 5, 3), (20, 16, 4, 1), (20, 16, 8, 4)),
+        *((30, 10, 4, 2), (62, 50, 5, 1), (100, 100, 10, 2), (100, 100, 50, 27), (200, 200, 100, 53)),
+    ],
 )
 def test_words_are_different_of_equal_weight_and_far_apart(words, length, weight, most):
+    """Among them the lines of two planes, 7 in 7 points and 20 in 16: no two share more than a point."""
     got_WL = code(words, length, weight, np.random.default_rng(0))
+    assert np.array_equal(got_WL, code(words, length, weight, np.random.default_rng(0)))
     assert (got_WL.sum(1) == weight).all()
     assert len({row.tobytes() for row in got_WL}) == words
-    assert overlap(got_WL) <= most + 1
+    assert overlap(got_WL) <= most
     distance_WW = (got_WL[:, None] != got_WL[None]).sum(2)
     assert distance_WW[np.triu_indices(words, 1)].min() == 2 * (weight - overlap(got_WL))
 
@@ -97,7 +104,7 @@ def test_with_more_classes_than_dimensions_sets_are_shared_as_little_as_possible
     for row in drawn:
         row[random.choice(64, weight, replace=False)] = True
     assert overlap(found_WL) < overlap(drawn)
-    assert overlap(found_WL) / weight <= 0.25
+    assert overlap(found_WL) / weight <= 1 / 6
     own_KD = shared_dimensions(wishes(100, 64), key=0)
     assert {row.tobytes() for row in own_KD} == {row.tobytes() for row in found_WL}
     means = Prototypes(torch.rand(100, 64), torch.ones(100).bool())
@@ -109,5 +116,40 @@ def test_with_more_classes_than_dimensions_sets_are_shared_as_little_as_possible
 def test_too_few_words_are_said():
     with pytest.raises(ValueError, match="fewer than 7"):
         code(7, 4, 2, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="fewer than 7"):
+    with pytest.raises(BadInput, match=r"refine = 'nonnegative': found no 7 different .*models\.features"):
         best_code(7, 4, 0)
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_all_words_are_found_if_all_are_asked_for(few, monkeypatch):
+    """Listed, or drawn again and again."""
+    monkeypatch.setattr("hpcfl.methods.code.FEW", few)
+    got_WL = code(20, 6, 3, np.random.default_rng(0))
+    assert (got_WL.sum(1) == 3).all()
+    assert len({row.tobytes() for row in got_WL}) == 20
+
+
+def test_a_weight_whose_draws_run_out_is_passed_over(monkeypatch):
+    def runs_out(words, length, weight, draw):
+        if weight in dry:
+            raise ValueError
+        return code(words, length, weight, draw)
+
+    monkeypatch.setattr("hpcfl.methods.code.code", runs_out)
+    dry = [2, 3, 4, 5]
+    assert best_code(12, 9, key=1)[0].sum() > 5
+    dry = list(range(10))
+    with pytest.raises(BadInput, match="found no 12 different sets of equal size among 9 dimensions"):
+        best_code(12, 9, key=2)
+
+
+def test_bad_input_that_only_the_server_meets_is_one_sentence(hpcfl, monkeypatch):
+    def runs_out(*_):
+        raise ValueError
+
+    monkeypatch.setattr("hpcfl.methods.code.code", runs_out)
+    for name in ("anchor", "anchor-fixed"):
+        done = hpcfl("train", "--set=models.features=5", f"--set=method.name={name}", "--fresh")
+        assert done.exit_code == 2
+        assert "found no 6 different sets of equal size among 5 dimensions" in done.output
+        assert "Traceback" not in done.output
