@@ -62,3 +62,10 @@ def test_the_least_overlap_by_hand():
     assert least_overlap(3, 6, 2) == 0
     assert least_overlap(4, 6, 2) == 1
     assert least_overlap(1, 6, 2) == 0
+
+
+def test_where_all_words_are_taken_none_can_move():
+    """The 70 words of eight places with four ones: every move would make two of them alike."""
+    before_WL = drawn(70, 8, 4, 0)
+    assert least_overlap(70, 8, 4) < overlap(before_WL) == 3
+    assert np.array_equal(spread(before_WL, np.random.default_rng(0)), before_WL)
