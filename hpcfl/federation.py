@@ -17,7 +17,7 @@ from hpcfl.data.sources.known import KNOWN
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import recipe
 from hpcfl.methods.recipe import Recipe
-from hpcfl.methods.rules import refuse_dims
+from hpcfl.methods.rules import never_iterates, refuse_dims
 from hpcfl.models.registry import chosen
 
 
@@ -102,8 +102,8 @@ def plan(config: Config) -> Federation:
             f"method.semi = {method.semi}: no client has unlabelled samples; "
             "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
         )
-    if config.log.distances and "iterations" not in method.options:
-        raise BadInput(f"log.distances = true: refine = {method.refine!r} has no iterations")
+    if config.log.distances and (reason := never_iterates(method, *fed.dims)):
+        raise BadInput(f"log.distances = true: {reason}")
     try:
         fed.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
     except OSError as error:

@@ -135,6 +135,14 @@ FILES: dict[str, tuple[bytes, str]] = {
         b'[method]\nname = "anchor"\n[models]\nfeatures = 2',
         "models.features = 2: refine = 'nonnegative' has at most 2 different sets of dimensions",
     ),
+    "distances-of-the-seed": (
+        b'[method]\nname = "protonorm"\nanchor = "seed"\n[log]\ndistances = true',
+        "log.distances = true: with anchor = 'seed' nothing is refined in any round",
+    ),
+    "distances-of-a-simplex": (
+        b'[method]\nname = "simplex"\n[models]\nfeatures = 5\n[log]\ndistances = true',
+        "log.distances = true: refine = 'simplex' has no iterations for 6 classes in 5 dimensions",
+    ),
     "slots-of-local": (b'[method]\nname = "local"\nweight = 1.0', "method.weight: 'local' exchanges nothing"),
 }
 

@@ -111,6 +111,17 @@ def refuse_dims(filled: Recipe, classes: int, features: int) -> None:
         )
 
 
+def never_iterates(filled: Recipe, classes: int, features: int) -> str | None:
+    """Returns why no round has iterations by momentum, or None."""
+    if "iterations" not in filled.options:
+        return f"refine = {filled.refine!r} has no iterations"
+    if filled.anchor == "seed":
+        return "with anchor = 'seed' nothing is refined in any round"
+    if filled.refine == "simplex" and classes <= features + 1:
+        return f"refine = 'simplex' has no iterations for {classes} classes in {features} dimensions"
+    return None
+
+
 def remarks(filled: Recipe, classes: int, features: int, rounds: int) -> list[str]:
     """Returns what a user should know about this combination."""
     return [*_geometry(filled, classes, features), *_phases(filled, rounds)]
