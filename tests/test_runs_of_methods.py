@@ -9,6 +9,7 @@ from hpcfl.comm.wire import Wire
 from hpcfl.log.reader import Run, read
 from hpcfl.methods.catalogue import CATALOGUE
 from tests.mpi.cases import OWN
+from hpcfl.worker import Worker
 
 SMALL = [
     *("data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=1"),
@@ -155,6 +156,58 @@ def test_local_prototypes_are_kept_on_request(run):
         np.testing.assert_allclose(log["/prototypes/global"][t][fresh[t]], means, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["fedproto", "simplex"])
+def test_the_largest_margin_among_participants(run, name):
+    """Each participant's own distance from a class to its nearest other one; of these the largest."""
+    log = run(name, "log.local_prototypes=true")
+    for t, local in enumerate(log["/prototypes/local"].astype(float)):
+        want = np.full(6, np.nan)
+        for own in local[log["/round/participants"][t]]:
+            has = [k for k in range(6) if not np.isnan(own[k]).any()]
+            for k in has if len(has) > 1 else ():
+                want[k] = np.fmax(want[k], min(np.linalg.norm(own[k] - own[c]) for c in has if c != k))
+        np.testing.assert_allclose(log["/prototypes/margin_clients"][t], want, rtol=1e-6)
+
+
+def right_by_hand(z_ND, y_N, value_KD, present_K, by_angle: bool) -> int:
+    """Returns how many samples have their own class's prototype nearest, sample by sample."""
+    right = 0
+    for z_D, y in zip(z_ND, y_N, strict=True):
+        apart = {}
+        for k in np.flatnonzero(present_K):
+            length = np.linalg.norm(z_D) * np.linalg.norm(value_KD[k]) or 1.0
+            apart[k] = -(z_D @ value_KD[k]) / length if by_angle else np.linalg.norm(z_D - value_KD[k])
+        right += min(apart, key=apart.__getitem__) == y
+    return right
+
+
+def test_with_the_cosine_guide_prototypes_are_compared_by_angle(run, monkeypatch):
+    """By global and by local prototypes, for every client; by distance other samples would be right."""
+    original, seen = Worker.compare, {}
+
+    def watching(worker, i, target):
+        original(worker, i, target)
+        kept = worker._kept(i)
+        state = worker.records.state(i).views(kept["state"])
+        own = kept["z"], state["local.value"], state["local.present"], target.value_KD, target.present_K
+        seen[i] = worker.fed.data.y[worker.fed.clients[i].test], *(part.numpy().copy() for part in own)
+
+    monkeypatch.setattr(Worker, "compare", watching)
+    log = run("fedproto", "method.distance=cosine", "method.weight=1.0", "federation.participation=1.0")
+    tests_M = log["/clients/test_samples"]
+    got = {name: log[f"/client/accuracy_{name}"][-1] * tests_M for name in ("local", "global")}
+    want: dict[tuple[str, bool], list[int]] = {}
+    for by_angle in (True, False):
+        for i in range(20):
+            y_N, z_ND, *prototypes = seen[i]
+            for name, (value_KD, present_K) in (("local", prototypes[:2]), ("global", prototypes[2:])):
+                counted = right_by_hand(z_ND, y_N, value_KD, present_K, by_angle)
+                want.setdefault((name, by_angle), []).append(counted)
+    for name in got:
+        np.testing.assert_allclose(got[name], want[name, True])
+        assert np.abs(got[name] - want[name, False]).max() > 0.5
+
+
 def test_distances_of_every_iteration_are_kept_on_request(run):
     assert run("protonorm")["/refine/distances"].shape == (4, 0, 3)
     log = run("protonorm", "log.distances=true", "method.iterations=40", "log.prototypes_every=2")
@@ -165,6 +218,14 @@ def test_distances_of_every_iteration_are_kept_on_request(run):
         assert np.isnan(trace[n + 1 :]).all()
         assert trace[n, 0] >= trace[0, 0], "the nearest pair is moved apart"
     np.testing.assert_allclose(traces[-1][taken[-1]], log["/prototypes/distance"][-1], rtol=1e-6)
+
+
+def test_distances_of_simplex_are_those_of_its_iterations_by_momentum(run):
+    """Six classes in four dimensions have no regular simplex: Thomson, then L-BFGS, which is not recorded."""
+    everybody = ("federation.participation=1.0", "models.features=4")
+    log = run("simplex", "log.distances=true", "method.iterations=40", *everybody)
+    kept = np.isfinite(log["/refine/distances"]).all(2).sum(1)
+    assert ((kept > 1) & (kept <= log["/refine/iterations"])).all()
 
 
 def test_a_class_keeps_its_direction_while_nobody_uploads_it(run):

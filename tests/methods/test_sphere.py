@@ -183,6 +183,16 @@ def test_absent_classes_stay_absent_and_the_others_are_placed_as_if_alone(name):
     )
 
 
+def test_with_more_classes_than_a_simplex_has_forces_balance_below_the_energy_of_momentum():
+    """Twelve classes in three dimensions; what is sent is float32."""
+    new = Prototypes(points(12, 3).float(), torch.ones(12).bool())
+    placed = {name: refined(name, new, iterations=40).value_KD.double() for name in ("thomson", "simplex")}
+    assert energy(placed["simplex"]) < energy(placed["thomson"])
+    left = {name: tangent(force(unit_PD), unit_PD).norm(dim=1).max() for name, unit_PD in placed.items()}
+    assert left["simplex"] < 1e-4 < left["thomson"]
+    torch.testing.assert_close(placed["simplex"].norm(dim=1), torch.ones(12, dtype=torch.float64))
+
+
 def test_one_class_alone_keeps_its_direction():
     value_KD = torch.tensor([[0.0, 0, 0], [3, 0, 4]])
     for name in ("thomson", "simplex"):
