@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -175,6 +176,12 @@ def test_if_every_client_diverges_the_run_ends_with_code_1_and_a_complete_log(ru
     assert log["/client/diverged"][-1].all()
     assert log["/round/accuracy"][-1] == 0
     assert log.attributes["end"]
+
+
+def test_the_log_says_which_libraries_made_its_numbers(run):
+    attributes = run("federation.rounds=1").attributes
+    for name in ("hpcfl", "torch", "numpy", "scipy", "h5py", "mpi4py"):
+        assert attributes[f"version_{name}"] == version(name)
 
 
 def test_with_partial_participation_divergence_of_all_takes_several_rounds(run):

@@ -44,7 +44,10 @@ def create(
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
         "rounds": fed.config.federation.rounds,
-        **{f"version_{name}": version(name) for name in ("hpcfl", "torch", "numpy", "h5py", "mpi4py")},
+        **{
+            f"version_{name}": version(name)
+            for name in ("hpcfl", "torch", "numpy", "scipy", "h5py", "mpi4py")
+        },
         "version_python": platform.python_version(),
     }
     mine = [costs[client.architecture] for client in fed.clients]
