@@ -8,8 +8,8 @@ import pytest
 from hpcfl.comm.wire import Wire
 from hpcfl.log.reader import Run, read
 from hpcfl.methods.catalogue import CATALOGUE
-from tests.mpi.cases import OWN
 from hpcfl.worker import Worker
+from tests.mpi.cases import OWN
 
 SMALL = [
     *("data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=1"),

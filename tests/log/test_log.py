@@ -15,7 +15,7 @@ from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES, STRING
 from hpcfl.log.writer import SHARE, Log, keep_aside
 
-SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "uploader": 1, "iteration": 2}
+SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "pair": 2, "uploader": 1, "iteration": 2}
 
 
 def new_log(path, fresh: bool = False) -> Log:
