@@ -16,6 +16,7 @@ Stopping = Literal["tangent", "whole"]
 Margin = Literal["max-min", "max-pair", "fixed", "none"]
 Inference = Literal["head", "global", "local"]
 ClassWeights = Literal["equal", "proportional", "per-class"]
+Masked = Literal["never", "loss", "always"]
 Curriculum = Literal["constant", "linear", "cosine", "sigmoid", "step"]
 Round = Annotated[int, Field(ge=0, le=1_000_000)]
 Weight = Annotated[float, Field(ge=0, le=1e38)]
@@ -69,8 +70,8 @@ class Method(Section):
     """orthogonal: γ, the weight of orthogonality to those of other classes."""
     sparsity: Annotated[int | float, BeforeValidator(_sparsity)] | None = None
     """Dimensions per class: their number, or a share of d (0.1 = a tenth); 0: all, no masks."""
-    masked: bool | None = None
-    """With sparsity: samples are compared with a prototype in its own dimensions only."""
+    masked: Masked | None = None
+    """sparsity: a class sees only its own dimensions of a sample: never; in the loss; always."""
     class_weights: ClassWeights | None = None
     """Alignment: equal; proportional to the client's share of the class; the same, by class means."""
     curriculum: Curriculum | None = None

@@ -122,7 +122,7 @@ class Pull:
         recipe, mask_KD = self.guide.recipe, self.guide.mask_KD
         if recipe.class_weights == "per-class":
             z_BD, y_B = _class_means(z_BD, y_B)
-        if mask_KD is not None:  # only the class's own dimensions are compared; the mean still divides by d
+        if mask_KD is not None and recipe.masked != "never":  # the mean still divides by d
             z_BD = z_BD * mask_KD[y_B]
         apart_B = DISTANCES[recipe.distance](z_BD, self.target.value_KD[y_B])
         if recipe.class_weights != "equal":

@@ -86,7 +86,7 @@ class Method:
     def nearest_N(self, z_ND: Tensor, prototypes: Prototypes) -> Tensor:
         """Returns each sample's class by prototypes, compared as the guide draws: by angle or by distance."""
         by_angle, mask_KD = self.recipe.distance == "cosine", self.guide.mask_KD
-        if self.recipe.masked and mask_KD is not None:
+        if self.recipe.masked == "always" and mask_KD is not None:
             return nearest_masked_N(z_ND, prototypes, mask_KD, by_angle)
         return nearest_N(z_ND, prototypes, by_angle)
 

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hpcfl.slots import Aggregate, Anchor, ClassWeights, Curriculum, Distance, Inference, Refinement
+from hpcfl.slots import (
+    Aggregate,
+    Anchor,
+    ClassWeights,
+    Curriculum,
+    Distance,
+    Inference,
+    Masked,
+    Refinement,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +36,7 @@ class Recipe:
     scale: float = 1.0
     infer: Inference = "global"
     sparsity: int | float = 0
-    masked: bool = False
+    masked: Masked = "never"
     class_weights: ClassWeights = "equal"
     curriculum: Curriculum = "constant"
     curriculum_start: int = 20

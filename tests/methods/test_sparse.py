@@ -100,16 +100,18 @@ def test_compressed_rows_become_structured_sparse_prototypes():
     np.testing.assert_array_equal(parcel.value_RD, value_RD * mask_KD[present_K])
 
 
+@pytest.mark.parametrize("masked", ["never", "loss", "always"])
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_only_the_own_dimensions_are_compared_and_mse_still_divides_by_d(distance):
-    method = made(sparsity=0.5, distance=distance, weight=1.0)
+def test_the_loss_compares_the_whole_sample_or_only_the_own_dimensions(distance, masked):
+    """Whatever is compared, mse divides by d."""
+    method = made(sparsity=0.5, distance=distance, weight=1.0, masked=masked)
     assert method.mask_KD is not None
     mask_KD = torch.from_numpy(method.mask_KD)
     target = Prototypes(torch.randn(K, D) * mask_KD, torch.ones(K, dtype=torch.bool))
     z_BD, y_B = torch.randn(6, D), torch.tensor([0, 1, 2, 3, 0, 1])
     want = 0.0
     for z, y in zip(z_BD, y_B.tolist(), strict=True):
-        own = [d for d in range(D) if mask_KD[y, d]]
+        own = [d for d in range(D) if mask_KD[y, d] or masked == "never"]
         gaps = [float(z[d] - target.value_KD[y, d]) ** 2 for d in own]
         a, b = z[own], target.value_KD[y, own]
         of = {"mse": sum(gaps) / D, "sq": sum(gaps), "euclid": sum(gaps) ** 0.5}
@@ -119,7 +121,7 @@ def test_only_the_own_dimensions_are_compared_and_mse_still_divides_by_d(distanc
 
 
 @pytest.mark.parametrize("distance", ["mse", "cosine"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", ["never", "loss", "always"])
 def test_prediction_compares_the_whole_sample_or_only_the_own_dimensions(masked, distance):
     method = made(sparsity=0.3, distance=distance, weight=1.0, masked=masked)
     assert method.mask_KD is not None
@@ -130,7 +132,7 @@ def test_prediction_compares_the_whole_sample_or_only_the_own_dimensions(masked,
     for z, got in zip(z_ND, method.nearest_N(z_ND, prototypes).tolist(), strict=True):
         apart = []
         for k in range(3):
-            seen, c = (z * mask_KD[k] if masked else z), prototypes.value_KD[k]
+            seen, c = (z * mask_KD[k] if masked == "always" else z), prototypes.value_KD[k]
             by_angle = 1 - torch.cosine_similarity(seen, c, dim=0)
             apart.append(float(by_angle if distance == "cosine" else (seen - c).norm()))
         assert got == int(np.argmin(apart))
@@ -195,8 +197,8 @@ def test_masks_that_are_disjoint_leave_thomson_and_orthogonality_nothing_to_do()
         refuse_dims(filled, 100, 500)
     with pytest.raises(BadInput, match=r"sparsity = 50: models.features has only 32 dimensions"):
         refuse_dims(recipe(Settings(sparsity=50), "any"), 6, 32)
-    with pytest.raises(BadInput, match=r"method.masked = True: means nothing with method.sparsity = 0"):
-        recipe(Settings(masked=True), "any")
+    with pytest.raises(BadInput, match=r"method.masked = 'always': means nothing with method.sparsity = 0"):
+        recipe(Settings(masked="always"), "any")
 
 
 # --- PPA
