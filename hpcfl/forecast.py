@@ -108,9 +108,8 @@ class Forecast:
         """
         if not self.fed.recipe.exchange or self.fed.recipe.fixed:
             return 0.0, 0.0
-        width_K = np.full(self.fed.dims[0], 4.0 * self.fed.dims[1])
-        if self.fed.recipe.sparsity:
-            width_K = 4.0 * masks(*self.fed.dims, self.fed.recipe.sparsity, self.fed.config.seed).sum(1)
+        sparsity = self.fed.recipe.sparsity or self.fed.dims[1]
+        width_K = 4.0 * masks(*self.fed.dims, sparsity, self.fed.config.seed).sum(1)
         owned_M = (self.fed.class_counts_MK > 0) @ width_K
         up = np.mean([owned_M[who].sum() for who in self.participants])
         missing = [] if self.fed.recipe.refine in LEARNED else self.fed.unowned  # learned ones: all K
@@ -228,7 +227,8 @@ class Forecast:
 
     def warnings(self) -> list[str]:
         """Returns what will not fit, in words."""
-        said = []
+        semi = self.fed.recipe.semi
+        said = [f"after round {semi} unlabelled samples add work and memory: not counted"] if semi else []
         for node in range(self.machine.nodes):
             need, arena = self.node_memory(node).total, self.arena(node)
             if need > self.machine.memory:

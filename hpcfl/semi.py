@@ -89,10 +89,15 @@ class Semi:
         return active.batches(config.train.batch_size, draw, self._strong(t, i, epoch))
 
     def mix(self, active: Accepted, t: int, i: int, step: Step, means: ClassMeans) -> None:
-        """Adds the strong views' features to the class means: Eq. (14)."""
+        """Adds the strong views' features to the class means: Eq. (14).
+
+        Running means have met every labelled sample once per epoch.
+        """
+        config = self.fed.config
+        weight = self.recipe.mix * (config.train.epochs if config.method.prototypes == "running" else 1)
         at = 0
         for z_BD, _ in features(step, active.samples, self.batch, self._strong(t, i, 0)):
-            means.mix(z_BD, active.label_N[at : at + len(z_BD)], self.recipe.mix)
+            means.mix(z_BD, active.label_N[at : at + len(z_BD)], weight)
             at += len(z_BD)
 
     def _strong(self, t: int, i: int, epoch: int) -> View | None:

@@ -71,7 +71,7 @@ class Method(Section):
     sparsity: Annotated[int | float, BeforeValidator(_sparsity)] | None = None
     """Dimensions per class: their number, or a share of d (0.1 = a tenth); 0: all, no masks."""
     masked: Masked | None = None
-    """sparsity: a class sees only its own dimensions of a sample: never; in the loss; always."""
+    """sparsity: a class sees only its own dimensions of a sample: never; in the alignment; always."""
     class_weights: ClassWeights | None = None
     """Alignment: equal; proportional to the client's share of the class; the same, by class means."""
     curriculum: Curriculum | None = None

@@ -184,9 +184,11 @@ class Worker:
             prototypes = with_length(prototypes, slot.prototypes)
         slot.views["local.value"].copy_(prototypes.value_KD)
         slot.views["local.present"].copy_(prototypes.present_K)
-        slot.views["diverged"].fill_(not (np.isfinite(report.loss) and prototypes.finite))
-        report.dead_K = means.dead_K().cpu().numpy()
-        report.norm_K = slot.step.network.head_norms().cpu().numpy()
+        fine = bool(np.isfinite(report.loss)) and prototypes.finite
+        slot.views["diverged"].fill_(not fine)
+        if fine:
+            report.dead_K = means.dead_K().cpu().numpy()
+            report.norm_K = slot.step.network.head_norms().cpu().numpy()
 
     def _active_set(self, t: int, i: int, slot: Slot, target: Prototypes) -> Accepted | None:
         """Returns the unlabelled samples that client i trains on in round t; None if there are none."""

@@ -35,8 +35,11 @@ def forecast(
     return Forecast(fed, counted, machine, program=(100, 7))
 
 
-def test_bytes_are_those_of_a_run(hpcfl):
-    settings = ["federation.participation=0.3", "federation.rounds=6", "data.samples_per_class=200"]
+@pytest.mark.parametrize(
+    "more", [[], ["method.sparsity=0.3"], ["method.name=fedtgp", "data.style=supplement"]]
+)
+def test_bytes_are_those_of_a_run(hpcfl, more):
+    settings = ["federation.participation=0.3", "federation.rounds=6", "data.samples_per_class=200", *more]
     assert hpcfl("train", *(f"--set={s}" for s in settings), "--out", "run.h5").exit_code == 0
     log, said = read("run.h5"), forecast(*settings)
     up, down = said.bytes

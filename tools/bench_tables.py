@@ -2,7 +2,8 @@
 
 tools/bench-tables sparse|sap|ssl [--seeds 3] [--jobs 2] [--out runs/tables] [--set KEY=VALUE]…
 
-sparse  Table 1: FedProto and FedTGP with each of CPS, PPA, CPKD and all three; needs data.name = cifar40
+sparse  Table 1: FedProto and FedTGP with each of CPS, PPA, CPKD and all three; needs cifar40, the first 40
+        classes of cifar100-20k (docs/methods/sparse.md has the command)
 sap     Table 4: FedSAP with and without curriculum and proxy; needs cifar100-20k
 ssl     Table 3: before and after the semi-supervised phase, and as many supervised rounds; needs cifar100-20k
 Finished runs are not repeated.
@@ -62,6 +63,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     heads: str
+    paper: str
     rows: list[Row]
     figures: Callable[[Run], dict[str, float]]
 
@@ -101,7 +103,7 @@ def sparse() -> Table:
             "dead": float(np.nanmean(run["/prototypes/dead"][-1])),
         }
 
-    return Table("method | CPS | PPA | CPKD", rows, figures)
+    return Table("method | CPS | PPA | CPKD", "paper: accuracy | M parameters", rows, figures)
 
 
 def sap() -> Table:
@@ -126,7 +128,7 @@ def sap() -> Table:
             "last": run["/round/gradient_align"][-1],
         }
 
-    return Table("curriculum | proxy", rows, figures)
+    return Table("curriculum | proxy", "paper: by global | by head", rows, figures)
 
 
 SUPERVISED, REFINED = 12, 8
@@ -153,13 +155,13 @@ def ssl() -> Table:
         right = run["/round/pseudo_accuracy"][SUPERVISED:]
         return found | {"accepted": taken, "% right": 100 * right.mean()}
 
-    return Table(f"rounds {SUPERVISED + 1} to {SUPERVISED + REFINED}", rows, figures)
+    return Table(f"rounds {SUPERVISED + 1} to {SUPERVISED + REFINED}", "paper", rows, figures)
 
 
 def printed(table: Table, runs: Sequence[Sequence[Run]]) -> str:
     """Returns the table in Markdown: mean ± standard deviation over seeds."""
     first = table.figures(runs[0][0])
-    heads = f"| {table.heads} | {' | '.join(first)} | paper |"
+    heads = f"| {table.heads} | {' | '.join(first)} | {table.paper} |"
     lines = [heads, "|---" * (heads.count("|") - 1) + "|"]
     for row, seeds in zip(table.rows, runs, strict=True):
         found = np.array([list(table.figures(run).values()) for run in seeds])

@@ -120,19 +120,21 @@ class Pull:
 
     def _align(self, z_BD: Tensor, y_B: Tensor) -> Tensor:
         recipe, mask_KD = self.guide.recipe, self.guide.mask_KD
+        present_K = self.target.present_K
         if recipe.class_weights == "per-class":
-            z_BD, y_B = _class_means(z_BD, y_B)
+            z_BD, met_K = _class_means(z_BD, y_B, len(present_K))
+            y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & met_K
         if mask_KD is not None and recipe.masked != "never":  # the mean still divides by d
             z_BD = z_BD * mask_KD[y_B]
         apart_B = DISTANCES[recipe.distance](z_BD, self.target.value_KD[y_B])
         if recipe.class_weights != "equal":
             apart_B = apart_B * self.beta_K[y_B]
-        apart_B = torch.where(self.target.present_K[y_B], apart_B, 0.0)
+        apart_B = torch.where(present_K[y_B], apart_B, 0.0)
         return apart_B.sum() if recipe.class_weights == "per-class" else apart_B.mean()
 
 
-def _class_means(z_BD: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean feature of every class of a batch, and the classes."""
-    class_C, place_B = y_B.unique(return_inverse=True)
-    sum_CD = torch.zeros(len(class_C), z_BD.shape[1], device=z_BD.device).index_add(0, place_B, z_BD)
-    return sum_CD / torch.bincount(place_B, minlength=len(class_C))[:, None], class_C
+def _class_means(z_BD: Tensor, y_B: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Returns the mean feature of every class of a batch, [K, D], and which classes it has."""
+    count_K = torch.zeros(classes, device=z_BD.device).index_add(0, y_B, torch.ones_like(z_BD[:, 0]))
+    sum_KD = torch.zeros(classes, z_BD.shape[1], device=z_BD.device).index_add(0, y_B, z_BD)
+    return sum_KD / count_K.clamp_min(1)[:, None], count_K > 0

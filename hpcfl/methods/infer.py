@@ -24,7 +24,8 @@ def nearest_N(z_ND: Tensor, prototypes: Prototypes, by_angle: bool = False) -> T
 
 def nearest_masked_N(z_ND: Tensor, prototypes: Prototypes, mask_KD: Tensor, by_angle: bool = False) -> Tensor:
     """Returns `nearest_N` where every class looks at its own dimensions of a sample only."""
-    z_ND, value_KD, mask_KD = z_ND.double(), prototypes.value_KD.double(), mask_KD.double()
+    z_ND, mask_KD = z_ND.double(), mask_KD.double()
+    value_KD = prototypes.value_KD.double() * mask_KD  # local prototypes have entries everywhere
     own_NK = z_ND.square() @ mask_KD.T  # ‖m_j ⊙ z‖²
     along_NK = z_ND @ value_KD.T
     if by_angle:

@@ -59,5 +59,6 @@ def with_length(mixed: Prototypes, last: Prototypes) -> Prototypes:
 
     The paper normalises; alignment and inference here compare raw features, which have a length.
     """
-    length_K = torch.where(last.present_K, last.value_KD.norm(dim=1), mixed.value_KD.norm(dim=1))
+    before_K = last.value_KD.norm(dim=1)
+    length_K = torch.where(last.present_K & (before_K > 0), before_K, mixed.value_KD.norm(dim=1))
     return Prototypes(normalize(mixed.value_KD) * length_K[:, None], mixed.present_K)

@@ -77,6 +77,11 @@ def contradiction(filled: Recipe, scale_set: bool, forget: bool) -> str | None:
         return f"method.forget = true: with anchor = {anchor!r} prototypes are settled once and never dropped"
     if filled.aggregate == "ppa" and forget:
         return "method.forget = true: aggregate = 'ppa' goes on with every client's last upload"
+    if filled.aggregate == "ppa" and anchor == "first":
+        return (
+            "method.aggregate = 'ppa': anchor = 'first' settles lengths before every client was heard, which "
+            "its sum needs"
+        )
     if filled.sparsity and refine in DENSE:
         return f"method.sparsity = {filled.sparsity}: refine = {refine!r} {DENSE[refine]}"
     if filled.sparsity and anchor == "seed":
@@ -130,10 +135,12 @@ def remarks(filled: Recipe, classes: int, features: int, rounds: int) -> list[st
 def _phases(filled: Recipe, rounds: int) -> list[str]:
     """Returns which part of a schedule the run never reaches."""
     said = []
-    if filled.curriculum != "constant" and rounds < filled.curriculum_end:
+    start, end = filled.curriculum_start, filled.curriculum_end
+    top = (start + end + 1) // 2 if filled.curriculum == "step" else end
+    if filled.curriculum != "constant" and rounds < top:
         said.append(
-            f"the curriculum ends in round {filled.curriculum_end}, the run in round {rounds}: λ does not "
-            f"reach {filled.weight} (method.curriculum_start, method.curriculum_end)"
+            f"the curriculum is at its top in round {top}, the run ends in round {rounds}: λ does not reach "
+            f"{filled.weight} (method.curriculum_start, method.curriculum_end)"
         )
     if 0 < rounds <= filled.semi:
         said.append(

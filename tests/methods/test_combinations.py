@@ -77,10 +77,13 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
         torch.testing.assert_close(
             new.value_KD[new.present_K].norm(dim=1), torch.ones(int(new.present_K.sum()))
         )
-    for distance in CHOICES["distance"]:
-        guided = compose(recipe(settings.model_copy(update={"distance": distance}), "any"), Config(), (K, D))
+    for distance, class_weights in product(CHOICES["distance"], CHOICES["class_weights"]):
+        more = {"distance": distance, "class_weights": class_weights, "proxy": 1.0, "curriculum": "linear"}
+        guided = compose(recipe(settings.model_copy(update=more), "any"), Config(), (K, D))
         z_BD = torch.randn(4, D, requires_grad=True)
-        terms = guided.guide.at(0, guided.target(new), torch.ones(K))(z_BD, torch.arange(4))
+        pull = guided.guide.at(50, guided.target(new), torch.ones(K))
+        terms = pull(z_BD, torch.arange(4), (torch.randn(3, D), torch.tensor([1, 2, 1])))
+        assert terms.keys() == {"align", "proxy", "consistency"}
         torch.stack([weight * term for weight, term in terms.values()]).sum().backward()
         assert z_BD.grad is not None
         assert z_BD.grad.isfinite().all()

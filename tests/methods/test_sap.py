@@ -113,9 +113,10 @@ def test_what_means_nothing_is_refused(slots, said):
 def test_parts_of_a_schedule_that_a_run_never_reaches_are_said():
     filled = recipe(Settings(name="fedsap-ssl"), "any")
     curriculum, phase = remarks(filled, 10, 64, 30)
-    assert "ends in round 100, the run in round 30" in curriculum
+    assert "at its top in round 100, the run ends in round 30" in curriculum
     assert "after round 100, the run ends before" in phase
     assert remarks(filled, 10, 64, 150) == []
+    assert remarks(recipe(Settings(name="fedsap", curriculum="step"), "any"), 10, 64, 60) == []
 
 
 AXES = Prototypes(torch.eye(4, 3)[:, [0, 1, 2]], torch.tensor([True, True, True, False]))
@@ -167,9 +168,10 @@ def test_mixed_prototypes_are_eq_14_with_the_last_length():
     means.mix(torch.tensor([[0.0, 9, 0]]), torch.tensor([0]), 0.5)
     mixed = means.prototypes()
     torch.testing.assert_close(mixed.value_KD[0], torch.tensor([2.4, 1.8, 0]))
-    last = Prototypes(torch.tensor([[0.0, 0, 5], [0, 0, 0]]), torch.tensor([True, False]))
-    got = with_length(mixed, last)
-    torch.testing.assert_close(got.value_KD, torch.tensor([[4.0, 3, 0], [0, 0, 7]]))
+    for known in (False, True):  # a last prototype of length 0 says nothing either
+        last = Prototypes(torch.tensor([[0.0, 0, 5], [0, 0, 0]]), torch.tensor([True, known]))
+        got = with_length(mixed, last)
+        torch.testing.assert_close(got.value_KD, torch.tensor([[4.0, 3, 0], [0, 0, 7]]))
 
 
 def test_consistency_is_eq_12():

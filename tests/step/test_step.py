@@ -246,3 +246,56 @@ def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
     assert recorded.replay is None
     for got, want in zip(network.parameters(), other.parameters(), strict=True):
         assert torch.equal(got, want)
+
+
+def guided(z_BD, y_B, strong=None):
+    """Two terms of a batch, and one of strong views."""
+    terms = {"align": (3.0, z_BD.square().mean()), "proxy": (0.5, z_BD.sum(1).exp().mean())}
+    return terms | ({} if strong is None else {"consistency": (2.0, (strong[0].sum(1) * strong[1]).mean())})
+
+
+@pytest.mark.parametrize("way", [Way(), PLAIN], ids=str)
+def test_gradients_of_the_terms_against_that_of_the_cross_entropy(way):
+    """By features, of the first batch, each with its weight; explicit autograd says the same."""
+    torch.manual_seed(0)
+    network = build("mlp_64", (2,), 6, 4)
+    x, y = torch.randn(8, 2), torch.randint(0, 6, (8,))
+    z_BD = network.extractor(x).detach().requires_grad_()
+    (of_ce,) = torch.autograd.grad(torch.nn.functional.cross_entropy(network.head(z_BD), y), z_BD)
+    want = {}
+    for name, (weight, term) in guided(z_BD, y).items():
+        want[name] = weight * torch.autograd.grad(term, z_BD, retain_graph=True)[0].norm() / of_ce.norm()
+    trained = step(network, Train(lr=0.1), way)
+    trained.begin(guided)
+    trained(x, y)
+    trained(torch.randn(8, 2), y)  # a later batch changes nothing
+    assert trained.ratios is not None
+    assert trained.ratios.keys() == want.keys()
+    for name, ratio in trained.ratios.items():
+        torch.testing.assert_close(ratio, want[name])
+
+
+@pytest.mark.parametrize("way", [Way(), PLAIN], ids=str)
+def test_strong_views_add_their_term_and_nothing_else(way):
+    """Written out: cross-entropy of the batch alone, all terms, one backward pass through both."""
+    torch.manual_seed(0)
+    network = build("mlp_64", (2,), 6, 4)
+    plain = copy.deepcopy(network)
+    x, y, other, labels = (
+        torch.randn(8, 2),
+        torch.randint(0, 6, (8,)),
+        torch.randn(3, 2),
+        torch.tensor([1, 2, 3]),
+    )
+    z_AD = plain.extractor(torch.cat([x, other]))
+    terms = guided(z_AD[:8], y, (z_AD[8:], labels))
+    loss = torch.nn.functional.cross_entropy(plain.head(z_AD[:8]), y)
+    loss = loss + sum(weight * term for weight, term in terms.values())
+    loss.backward()
+    trained = step(network, Train(lr=0.1), way)
+    trained.begin(guided)
+    parts, z_BD = trained(x, y, (other, labels))
+    torch.testing.assert_close(parts["loss"], loss.detach())
+    torch.testing.assert_close(z_BD, z_AD[:8].detach())
+    for got, want in zip(network.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got, want - 0.1 * want.grad, rtol=1e-4, atol=1e-6)  # type: ignore[operator]
