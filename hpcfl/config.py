@@ -146,10 +146,12 @@ class Runtime(Section):
     """On GPUs, record a client's step and replay it for its batches (CUDA graphs)."""
     inference_batch: Count = 256
     """Samples per forward pass outside training; part of what fixes the bits."""
-    checkpoint_minutes: Literal[0] = 0
-    """Minutes between checkpoints; 0, the only choice yet, keeps none."""
-    walltime_minutes: Literal["off"] = "off"
-    """When to stop in time; off, the only choice yet, leaves it to the batch system."""
+    checkpoint_minutes: Annotated[float, Field(ge=0, le=1e6)] = 10.0
+    """Minutes between checkpoints; 0: only at the end and on a stop, unless by rounds."""
+    checkpoint_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Rounds between checkpoints; 0: by minutes alone."""
+    walltime_minutes: Literal["auto", "off"] | Annotated[float, Field(gt=0, le=1e7)] = "auto"
+    """When to stop in time: after so many minutes; auto: as Slurm says; off: never."""
 
 
 class Config(Section):

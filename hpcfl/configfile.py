@@ -18,6 +18,7 @@ from hpcfl.errors import BadInput, nearest
 NO_RESULT = {
     "data.root",
     *(f"runtime.{name}" for name in ("placement", "arena", "pretend_nodes", "stall_minutes")),
+    *(f"runtime.{name}" for name in ("checkpoint_minutes", "checkpoint_rounds", "walltime_minutes")),
 }
 """Keys that say where and how a run is done, not which run it is."""
 
@@ -48,6 +49,18 @@ def parse(text: str) -> Config:
 def fingerprint(config: Config) -> str:
     """Returns eight hex digits that differ between runs."""
     return hashlib.blake2b(repr(_flat(config)).encode(), digest_size=4).hexdigest()
+
+
+def identity(config: Config, *more: str) -> str:
+    """Returns what two runs have in common of which one may be continued as the other: all but the rounds."""
+    flat = {key: value for key, value in _flat(config).items() if key != "federation.rounds"}
+    return hashlib.blake2b(repr([flat, *more]).encode(), digest_size=16).hexdigest()
+
+
+def with_rounds(config: Config, rounds: int) -> Config:
+    """Returns the same run with another number of rounds."""
+    federation = config.federation.model_copy(update={"rounds": rounds})
+    return config.model_copy(update={"federation": federation})
 
 
 def difference(there: Config, here: Config) -> str:

@@ -20,7 +20,7 @@ from hpcfl.errors import BadInput, Fatal, Refused, RunFailed
 PARENT = os.getppid()
 """Who started this process, read before anything could happen to it."""
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 75, 130
 
 
 def guarded(link: Link, body: Callable[[], int]) -> int:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcfl.checkpoint import Piece, Store, directory
 from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
 from hpcfl.comm.link import Link, Word, open_link
-from hpcfl.configfile import fingerprint, load
+from hpcfl.configfile import fingerprint, identity, load
 from hpcfl.data.prepared import verify
+from hpcfl.deadline import Deadline, end_time
 from hpcfl.devices import set_up
 from hpcfl.errors import BadInput, Refused, RunFailed
 from hpcfl.federation import Federation, plan
-from hpcfl.guard import BAD_INPUT, DONE, Signals, Watchdog, guarded
-from hpcfl.log.place import default_path, settle
-from hpcfl.methods.rules import remarks
-from hpcfl.screen import Screen, many, screen
+from hpcfl.greeting import give_up, greet, make_room, reason
+from hpcfl.guard import BAD_INPUT, DONE, STOPPED, Signals, Watchdog, guarded
+from hpcfl.lock import RunLock
+from hpcfl.log.place import Standing, default_path, settle
+from hpcfl.screen import Screen, screen
 
 if TYPE_CHECKING:
-    from hpcfl.placement import Placed
-    from hpcfl.server import Server
+    from hpcfl.log.reader import Run
 
 
 def train(path: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
@@ -77,23 +79,34 @@ def _prepare(
             )
     path = default_path(config) if out is None else Path(out)
     show = screen(config.federation.rounds, found) if link.is_server else None
-    finished = False
+    standing, lock = Standing(), RunLock(path)
     with link.agreed():
         if show:
-            finished = settle(path, checked, fresh, show.note)
-    if link.facts(finished)[0]:
+            standing = settle(path, checked, fresh, show.note)
+            if not standing.finished:
+                lock.take()
+    if link.facts(standing.finished)[0]:
         return DONE
     with link.agreed():
         if link.local_rank == 0:  # the others of this node then find the images in memory
             verify(checked.data)
     if show and link.size > 1:
         show.note(f"hpcfl: starting {link.size} ranks")
-    with show or nullcontext():
-        return _federate(link, checked, path, fresh, signals, show)
+    try:
+        with show or nullcontext():
+            return _federate(link, checked, path, fresh, standing.log, signals, show)
+    finally:
+        lock.release()
 
 
 def _federate(
-    link: Link, fed: Federation, path: Path, fresh: bool, signals: Signals, show: Screen | None
+    link: Link,
+    fed: Federation,
+    path: Path,
+    fresh: bool,
+    old: Run | None,
+    signals: Signals,
+    show: Screen | None,
 ) -> int:
     """Assembles this rank's parts, server or worker or both, and runs the rounds."""
     runtime = fed.config.runtime
@@ -101,12 +114,15 @@ def _federate(
         device = set_up(runtime, link.local_rank)
 
     from hpcfl.comm.wire import Wire
+    from hpcfl.keeper import Keeper
     from hpcfl.log.opening import create
     from hpcfl.methods.method import compose
     from hpcfl.models.costs import costs
     from hpcfl.models.pretrained import read_pretrained
     from hpcfl.placement import place
+    from hpcfl.resume import before, resume
     from hpcfl.rounds import run
+    from hpcfl.saver import Saver
     from hpcfl.schedule import Costs
     from hpcfl.server import Server
     from hpcfl.step.tune import in_words, ways
@@ -129,54 +145,49 @@ def _federate(
     placed = place(link, fed, cost, device, chosen)
     method = compose(fed.recipe, fed.config, fed.dims, device, samples=int(fed.class_counts_MK.sum()))
     wire = Wire(*fed.dims, counts=fed.recipe.sends_counts, mask_KD=method.mask_KD)
+    store, token = Store(directory(path)), link.facts(os.urandom(4).hex())[0]
+    saver = Saver(store.path, link.rank, token, lambda i: worker.state(i))
     worker = Worker(
-        fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained
+        *(fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained),
+        about_to_change=saver.before,
     )
+    whose = identity(fed.config, *fed.checksums.values())
+    note = show.note if show else lambda text: None
+    resumed = resume(link, fed, store, whose, old, worker, placed.roster, method, note)
+    if resumed is None:
+        for i in placed.roster.share():
+            worker.start(i)
+        saver.note(placed.roster.clients)
     server = None
     with link.agreed():
         if show:
             where = placed.words() | {"device": str(device), "step": in_words(chosen)}
-            log = create(path, fresh, fed, link, counted, where)
-            server = Server(fed, method, wire, log, placed.cores, cost, device, show.row)
-            show.note(_headline(fed, link, placed, device))
-            for remark in remarks(fed.recipe, *fed.dims, fed.config.federation.rounds):
-                show.note(f"hpcfl: {remark}")
-            if fed.unowned:
-                show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")
-    word = run(fed, method, link, wire, placed.roster, cost, worker, server, lambda: signals.asked)
+            rows = before(old, resumed.round if resumed else -1, fed.config) if old else None
+            log = create(path, fresh, fed, link, counted, where, rows)
+            make_room(store, log)
+            pieces: list[Piece | None] = [*resumed.pieces] if resumed else [None] * len(fed.clients)
+            last = tuple(name for name, way in chosen.items() if way.channels_last)
+            keeper = Keeper(store, runtime, whose, last, token, pieces)
+            deadline = Deadline(end_time(runtime.walltime_minutes))
+            server = Server(fed, method, wire, log, placed.cores, cost, device, keeper, deadline, show.row)
+            greet(show, fed, link, placed, device, old, resumed)
+            deadline.start(lambda: give_up(server))
+    first, new = (resumed.round + 1, server.load(resumed.state) if server else None) if resumed else (0, None)
+    word = run(
+        *(fed, method, link, wire, placed.roster, cost, worker, server, saver),
+        *(lambda: signals.asked, first, new),
+    )
     if server and show:
+        server.deadline.cancel()
         server.log.close(server.status)
         if Word.FAILED not in word:
             show.note(f"hpcfl: {server.summary()}; log: {path}")
     if Word.FAILED in word:
-        raise RunFailed(f"{_reason(server)}; log: {path}" if server else "")
+        raise RunFailed(f"{reason(server)}; log: {path}" if server else "")
+    if Word.EARLY in word:
+        if server and show:
+            show.note(
+                f"hpcfl: stopped early; the same command continues after round {server.log.rounds_done}"
+            )
+        return STOPPED
     return DONE
-
-
-def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> str:
-    config = fed.config
-    nets = Counter(client.architecture for client in fed.clients)
-    crowded = (
-        ", oversubscribed (results do not change)"
-        if len(link.workers) * config.runtime.threads > placed.cores
-        else ""
-    )
-    return (
-        f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
-        f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
-        f"{many(link.size, 'rank')} on {many(placed.nodes, 'node')}, {many(placed.cores, 'core')}"
-        f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
-        f"{f' ({placed.why})' if placed.why else ''}"
-    )
-
-
-def _reason(server: Server) -> str:
-    done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
-    if server.status == "diverged" and not server.diverged_M.all():
-        return f"the server's training diverged in round {done} of {rounds}; lower train.lr"
-    if server.status == "diverged":
-        return (
-            f"every client diverged (loss or prototypes not finite) after round {done} of {rounds}; "
-            "lower train.lr or method.weight"
-        )
-    return f"stopped by a signal after round {done} of {rounds}"

@@ -9,11 +9,12 @@ import torch
 
 from hpcfl import seeds
 from hpcfl.comm.link import Link, Word
-from hpcfl.comm.report import pack
+from hpcfl.comm.report import pack, pack_saved, unpack_saved
 from hpcfl.comm.wire import Wire
 from hpcfl.federation import Federation
 from hpcfl.methods.method import Method
 from hpcfl.methods.prototypes import Prototypes
+from hpcfl.saver import Saver
 from hpcfl.schedule import Costs, Roster
 from hpcfl.server import Server
 from hpcfl.stopwatch import Stopwatch
@@ -29,35 +30,45 @@ def run(
     costs: Costs,
     worker: Worker,
     server: Server | None,
+    saver: Saver,
     asked_to_stop: Callable[[], bool],
+    first: int = 0,
+    new: Prototypes | None = None,
 ) -> Word:
     """Algorithm 2 of ProtoNorm with the refinement left open; returns the word that ended the run.
 
-    Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run.
+    Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run. A
+    run that is continued starts with round `first` and rank 0's prototypes `new`; its clients are in place.
     """
     watch = Stopwatch(link.traffic)
     settings = fed.config.federation
-    shared, word, t = Prototypes.none(*fed.dims), Word.GO, 0
-    new = method.start() if server else shared
-    for i in roster.share():
-        worker.start(i)
+    shared, word, t = Prototypes.none(*fed.dims), Word.GO, first
+    new = new or (method.start() if server else shared)
     while True:
         with watch.part("comm"):
             word, shared = _broadcast(link, wire, word, costs, shared, new)
         target = method.target(shared).to(worker.device)
-        if t > 0:
+        if t > first:
             with watch.part("evaluate"):
                 if fed.config.evaluates(t - 1):
                     for i in roster.share():
                         worker.compare(i, target)
-                _, reports = link.gather(Word.GO, pack(*worker.take_reports(), wire.classes))
+                saved = saver.take(wait=Word.STOP in word)
+                _, reports = link.gather(Word.GO, pack(*worker.take_reports(), wire.classes, saved))
             if server:
                 server.close_row(t - 1, reports, link, watch)
+        if Word.SAVE in word:
+            saver.open(t - 1)
+            if server:
+                server.keeper.open(t - 1, server.state(shared))
         if Word.STOP in word:
+            if Word.SAVE in word:
+                _save_now(link, roster, saver, server)
             return word
         participants = seeds.participants(fed.config.seed, t, settings.clients, settings.per_round)
         if server:
             server.open_row(t, participants, shared)
+        saver.note(set(participants.tolist()) & set(roster.clients))
         with watch.part("train"):
             mine = roster.train(participants, costs.of_clients())
             packed = wire.pack_up(worker.update(t, i, target) for i in mine)
@@ -67,6 +78,7 @@ def run(
             if fed.config.evaluates(t):
                 for i in roster.look():
                     worker.look(i)
+        saver.rest(roster.share(), participants.tolist())
         if server:
             with watch.part("comm"):
                 arrived = wire.unpack_up(uploads)
@@ -74,6 +86,14 @@ def run(
                 new = server.refine(t, shared, arrived)
             word = server.verdict(t, word)
         t += 1
+
+
+def _save_now(link: Link, roster: Roster, saver: Saver, server: Server | None) -> None:
+    """Completes a checkpoint after which no round follows."""
+    saver.rest(roster.share(), ())
+    _, told = link.gather(Word.GO, pack_saved(saver.take(wait=True)))
+    if server:
+        server.keeper.add([unpack_saved(body) for body in told], server.log.write)
 
 
 def _broadcast(

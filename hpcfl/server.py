@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 
 from hpcfl.comm.link import Link, Word
 from hpcfl.comm.wire import Parcel, Wire
+from hpcfl.deadline import Deadline
 from hpcfl.federation import Federation
+from hpcfl.keeper import Keeper
 from hpcfl.log.writer import Log
 from hpcfl.methods import sparse
 from hpcfl.methods.aggregate import Upload
@@ -36,9 +39,12 @@ class Server:
         cores: int,
         costs: Costs,
         device: torch.device,
+        keeper: Keeper,
+        deadline: Deadline,
         show: Callable[[int, Mapping[str, Any]], None],
     ):
         self.fed, self.method, self.wire, self.log, self.cores = fed, method, wire, log, cores
+        self.keeper, self.deadline, self.began = keeper, deadline, time.perf_counter()
         self.costs, self.device = costs, device
         self.show = show
         self.row: Row = {}
@@ -54,6 +60,8 @@ class Server:
 
         Settled prototypes are counted when they are settled (`refine`), and those of the seed never.
         """
+        self.keeper.note(participants.tolist())
+        self.began = time.perf_counter()
         selected_M = np.zeros(len(self.fed.clients), dtype=bool)
         selected_M[participants] = True
         present_K = shared.present_K.numpy()
@@ -117,11 +125,11 @@ class Server:
             return Word.STOP | Word.FAILED
         if t + 1 == self.fed.config.federation.rounds:
             self.status = "finished"
-            return Word.STOP
-        if Word.SIGNAL in word:
+            return Word.STOP | Word.SAVE
+        if Word.SIGNAL in word or self.deadline.passed(time.perf_counter() - self.began):
             self.status = "stopped"
-            return Word.STOP | Word.FAILED
-        return Word.GO
+            return Word.STOP | Word.SAVE | Word.EARLY
+        return Word.SAVE if self.keeper.is_due() else Word.GO
 
     def close_row(self, t: int, bodies: list[np.ndarray], link: Link, watch: Stopwatch) -> None:
         """Completes round t's row with the ranks' reports and hands it to log and screen."""
@@ -137,11 +145,34 @@ class Server:
             "/round/bytes_mpi": link.traffic.take_bytes(),
         }
         self.saved["/client/head_norms"] = self.tally.norm_MK.copy()
-        saves = self.fed.config.saves_prototypes(t) or self.status != "running"
+        saves = self.fed.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with watch.part("log"):
             self.log.append(self.row, self.saved if saves else {})
             self.show(t, self.row)
         self.row, self.saved = {}, {}
+        with watch.part("log"):
+            self.keeper.add(told.saved, self.log.write)
+
+    def state(self, shared: Prototypes) -> dict[str, np.ndarray]:
+        """Returns what rank 0 needs to go on after the row that was just closed: arrays by name."""
+        own = {
+            "prototypes": shared.value_KD.numpy(),
+            "present": shared.present_K.numpy(),
+            "diverged": self.diverged_M,
+            "met": self.met_M,
+            "norms": self.tally.norm_MK,
+            "best": np.array(self.best, dtype=np.float64),
+            "best_of_clients": self.best_M,
+        }
+        return own | {f"method.{name}": value.cpu().numpy() for name, value in self.method.state().items()}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> Prototypes:
+        """Continues from a state; returns its global prototypes."""
+        self.diverged_M[:], self.met_M[:] = state["diverged"], state["met"]
+        self.tally.norm_MK[:], self.best_M[:] = state["norms"], state["best_of_clients"]
+        self.best = int(state["best"][0]), float(state["best"][1])
+        self.method.load_arrays(state)
+        return Prototypes(torch.from_numpy(state["prototypes"]), torch.from_numpy(state["present"]))
 
     def summary(self) -> str:
         """Returns how the run went, in a line."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.comm.report import LOSSES, unpack
+from hpcfl.comm.report import LOSSES, Saved, unpack
 from hpcfl.methods.measures import personalisation
 
 PATHS = {"loss": "/round/loss"} | {
@@ -26,6 +26,8 @@ class Told:
     evaluated: bool
     work: float
     cpu: float
+    saved: list[list[Saved]]
+    """What each rank has on disk of the checkpoint that is open."""
 
 
 class Tally:
@@ -39,8 +41,8 @@ class Tally:
         """Returns what the ranks' reports say."""
         clients, classes = self.count_MK.shape
         told = [unpack(body, classes) for body in bodies]
-        every = np.concatenate([records for _, records in told])
-        rank_R = np.repeat(np.arange(len(told)), [len(records) for _, records in told])
+        every = np.concatenate([records for _, records, _ in told])
+        rank_R = np.repeat(np.arange(len(told)), [len(records) for _, records, _ in told])
         trained, looked = every["trained"], every[every["evaluated"]]
         who = every["client"][trained]
 
@@ -75,8 +77,9 @@ class Tally:
             "/prototypes/margin_clients": margin_K,
             "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
         } | {PATHS[name]: self._over_samples(loss_M) for name, loss_M in losses_M.items()}
-        work, cpu = (sum(part) for part in zip(*((e.work, e.all) for e, _ in told), strict=True))
-        return Told(row, _right(looked, clients), len(looked) > 0, work, cpu)
+        work, cpu = (sum(part) for part in zip(*((e.work, e.all) for e, _, _ in told), strict=True))
+        saved = [entries for _, _, entries in told]
+        return Told(row, _right(looked, clients), len(looked) > 0, work, cpu, saved)
 
     def _over_samples(self, value_M: np.ndarray) -> float:
         """Returns the mean over the training samples of those clients of which it is known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,9 +67,10 @@ class Worker:
         arena: Arena,
         clients: Iterable[int],
         pretrained: Mapping[str, Mapping[str, Tensor]],
+        about_to_change: Callable[[int], None] = lambda i: None,
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
-        self.pretrained = pretrained
+        self.pretrained, self.about_to_change = pretrained, about_to_change
         self.source = Source(fed.data, fed.config.data, device)
         self.count_MK = torch.from_numpy(fed.class_counts_MK).to(device)
         self.own_MK = self.count_MK > 0
@@ -95,9 +96,20 @@ class Worker:
         copy_into(views, network)
         views["thresholds"].fill_(torch.nan)
 
+    def restore(self, i: int, vector: np.ndarray, layout: Layout) -> None:
+        """Writes the state of a client as it was saved; `layout` says how it lay in memory then."""
+        views = self.records.state(i).views(self._kept(i)["state"])
+        for name, saved in layout.views(torch.from_numpy(vector)).items():
+            views[name].copy_(saved)
+
+    def state(self, i: int) -> Tensor:
+        """Returns a client's state as it lies in the arena."""
+        return self._kept(i)["state"]
+
     def update(self, t: int, i: int, target: Prototypes) -> Parcel:
         """Trains client i in round t and returns what it sends: the rows of the classes it has."""
         start, busy = time.perf_counter(), time.process_time()
+        self.about_to_change(i)
         slot, report = self._enter(i), self._report(i)
         if not slot.views["diverged"]:
             self._train(t, i, slot, target)

@@ -25,6 +25,10 @@ class Word(enum.IntFlag):
     """The run ends before its work is done."""
     SIGNAL = 4
     """A rank was asked by a signal to stop."""
+    SAVE = 8
+    """A checkpoint of the round that ended begins."""
+    EARLY = 16
+    """The run ends before its last round, and can be continued."""
 
 
 @dataclass

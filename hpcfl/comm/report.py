@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
 
 LOSSES = ("loss", "ce", "align", "proxy", "consistency", "gradient_align", "gradient_proxy")
 """A client's training loss, its parts, and gradients of these parts ÷ that of the cross-entropy."""
+SAVED = np.dtype([("client", "<i4"), ("at", "<i8"), ("nbytes", "<i8"), ("digest", "S32")])
 UNDEFINED = -1
 """Right answers by prototypes where there are no prototypes."""
 
@@ -77,16 +78,40 @@ class Effort:
     all: float
 
 
-def pack(effort: Effort, reports: Iterable[Report], classes: int) -> np.ndarray:
-    """Returns the message: the rank's effort, then its records."""
+@dataclass(frozen=True)
+class Saved:
+    """Where in its rank's file a client's vector is on disk."""
+
+    client: int
+    at: int
+    nbytes: int
+    digest: str
+
+
+def pack(effort: Effort, reports: Iterable[Report], classes: int, saved: Sequence[Saved] = ()) -> np.ndarray:
+    """Returns the message: the rank's effort, what it has saved, then its records."""
     records = np.array([astuple(report) for report in reports], dtype=record(classes))
-    head = np.array(astuple(effort), dtype="<f8")
-    return np.frombuffer(bytearray(head.tobytes() + records.tobytes()), dtype=np.uint8)
+    head = np.array([*astuple(effort), len(saved)], dtype="<f8").tobytes()
+    return np.frombuffer(bytearray(head + pack_saved(saved).tobytes() + records.tobytes()), dtype=np.uint8)
 
 
-def unpack(body: np.ndarray, classes: int) -> tuple[Effort, np.ndarray]:
-    """Returns the effort and the records of one rank."""
+def unpack(body: np.ndarray, classes: int) -> tuple[Effort, np.ndarray, list[Saved]]:
+    """Returns the effort and the records of one rank, and what it has saved."""
     raw = body.tobytes()
-    return Effort(*np.frombuffer(raw[:16], dtype="<f8").tolist()), np.frombuffer(
-        raw[16:], dtype=record(classes)
-    )
+    work, every, number = np.frombuffer(raw[:24], dtype="<f8").tolist()
+    end = 24 + int(number) * SAVED.itemsize
+    records = np.frombuffer(raw[end:], dtype=record(classes))
+    return Effort(work, every), records, unpack_saved(np.frombuffer(raw[24:end], dtype=np.uint8))
+
+
+def pack_saved(saved: Sequence[Saved]) -> np.ndarray:
+    """Returns the message that says what a rank has saved."""
+    entries = np.array([(e.client, e.at, e.nbytes, e.digest.encode()) for e in saved], dtype=SAVED)
+    return np.frombuffer(bytearray(entries.tobytes()), dtype=np.uint8)
+
+
+def unpack_saved(body: np.ndarray) -> list[Saved]:
+    return [
+        Saved(int(e["client"]), int(e["at"]), int(e["nbytes"]), e["digest"].decode())
+        for e in np.frombuffer(body.tobytes(), dtype=SAVED)
+    ]

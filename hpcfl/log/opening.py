@@ -15,7 +15,7 @@ import torch
 from hpcfl.comm.link import Link
 from hpcfl.configfile import dump
 from hpcfl.federation import Federation
-from hpcfl.log.writer import Log
+from hpcfl.log.writer import Before, Log
 from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost
 
@@ -27,8 +27,9 @@ def create(
     link: Link,
     costs: Mapping[str, Cost],
     where: Mapping[str, Any],
+    before: Before | None = None,
 ) -> Log:
-    """Returns a new log with all that is known before the first round; `where` says how it is placed."""
+    """Returns a log with all that is known before the first round; `where` says how it is placed."""
     classes, features = fed.dims
     attributes = {
         "config": dump(fed.config),
@@ -69,4 +70,4 @@ def create(
         "uploader": len(fed.clients) if log.local_prototypes else 0,
         "iteration": fed.recipe.options.get("iterations", 0) + 1 if log.distances else 0,
     }
-    return Log(path, attributes, sizes, fixed, fresh)
+    return Log(path, attributes, sizes, fixed, fresh, before)

@@ -7,6 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ With what else logging does, that stays under 2%.
 """
 
 
+@dataclass(frozen=True)
+class Before:
+    """What a log had before the run was continued: its rows up to the checkpoint."""
+
+    start: str
+    restarts: int
+    rows: Mapping[str, np.ndarray]
+
+
 class Log:
     """The rows so far, in memory, and their image on disk.
 
@@ -40,10 +50,11 @@ class Log:
         sizes: Mapping[str, int],
         fixed: Mapping[str, np.ndarray],
         fresh: bool = False,
+        before: Before | None = None,
     ):
-        """Puts an empty log in place; a file that is there is refused, or kept aside if `fresh`.
+        """Puts a log in place; a file that is there is refused, kept aside if `fresh`, or continued.
 
-        `sizes` gives the length of each dimension.
+        `sizes` gives the length of each dimension; `before` holds the rows of a run that is continued.
         """
         self.path = path
         self.sizes = sizes
@@ -52,14 +63,19 @@ class Log:
             "start": _now(),
             "end": "",
             "status": "running",
+            "restarts": 0,
             **attributes,
         }
         self.fixed = dict(fixed)
         self.rows: dict[str, list[Any]] = {e.path: [] for e in ENTRIES if e.dims[0] in ("round", "saved")}
         self.rounds_done = 0
+        if before is not None:
+            self.attributes["start"], self.attributes["restarts"] = before.start, before.restarts
+            self.rows |= {path: list(values) for path, values in before.rows.items()}
+            self.rounds_done = len(self.rows["/round/accuracy"])
         self.began, self.spent, self.next_write = time.monotonic(), 0.0, 0.0
-        self.placed: tuple[int, int] | None = None
-        self.fresh = fresh
+        self.placed = _identity(os.stat(path)) if before is not None else None
+        self.fresh, self.kept = fresh, path
         try:
             self._write()
         except OSError as error:
@@ -75,12 +91,22 @@ class Log:
                 values.append(np.asarray(saved[path], dtype=entry.dtype))
         self.rounds_done += 1
         if time.monotonic() >= self.next_write:
-            self._write()
+            self.write()
 
     def close(self, status: str) -> None:
         """Writes all rows and how the run ended."""
         self.attributes |= {"status": status, "end": _now()}
-        self._write()
+        self.write()
+
+    def write(self) -> None:
+        """Returns when all rows are on disk."""
+        try:
+            self._write()
+        except OSError as error:
+            raise Fatal(
+                f"cannot write {self.path}: {error.strerror}; the last written file is whole, and the same "
+                "command continues from the last checkpoint"
+            ) from None
 
     def _write(self) -> None:
         start = time.monotonic()
@@ -98,7 +124,7 @@ class Log:
         """Gives the new file the log's name, which is this run's own from the first time on."""
         if self.placed is None:
             if self.fresh and os.path.lexists(self.path):
-                keep_aside(self.path)
+                self.kept = keep_aside(self.path)
             _claim(part, self.path)
             return
         with contextlib.suppress(FileNotFoundError):  # taken away: it is put there again

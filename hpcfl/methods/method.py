@@ -95,6 +95,11 @@ class Method:
         parts = {"aggregate": self.aggregate.state(), "refine": self.refine.state()}
         return {f"{part}.{name}": tensor for part, of in parts.items() for name, tensor in of.items()}
 
+    def load_arrays(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continues from the arrays of a state whose names begin with `method.`."""
+        own = {k.removeprefix("method."): v for k, v in state.items() if k.startswith("method.")}
+        self.load({name: torch.from_numpy(value) for name, value in own.items()})
+
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continues from a state."""
         for name, part in (("aggregate.", self.aggregate), ("refine.", self.refine)):

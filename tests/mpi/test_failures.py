@@ -68,7 +68,7 @@ def test_a_launcher_that_mpi_does_not_see_is_refused(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_one_interrupt_ends_the_round_and_leaves_a_whole_log(tmp_path: Path):
+def test_one_interrupt_ends_the_round_and_leaves_a_whole_log_and_a_checkpoint(tmp_path: Path):
     out = tmp_path / "run.h5"
     command = mpich().command(3, "-m", "hpcfl", "train", "--set", "federation.rounds=5000", "--out", out)
     with subprocess.Popen(
@@ -81,10 +81,12 @@ def test_one_interrupt_ends_the_round_and_leaves_a_whole_log(tmp_path: Path):
         running.send_signal(signal.SIGINT)
         rest = running.stdout.read()
         code = running.wait(timeout=30)
-    assert code == 1
+    assert code == 75
     assert "SIGINT: stopping after this round" in rest
     assert "Traceback" not in rest
     run = read(out)
     assert run.status == "stopped"
-    assert f"stopped by a signal after round {run.rounds_done} of 5000" in rest
+    assert f"stopped early; the same command goes on after round {run.rounds_done}" in rest
     assert len(run["/round/accuracy"]) == run.rounds_done >= 3
+    assert (tmp_path / "run.h5.ckpt" / f"manifest-{run.rounds_done - 1}.json").exists()
+    assert not (tmp_path / "run.h5.lock").exists()

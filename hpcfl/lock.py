@@ -1,0 +1,54 @@
+"""One run per log: a lock beside it that dies with its owner."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+from pathlib import Path
+
+from hpcfl.errors import BadInput
+
+
+class RunLock:
+    """Held while this process lives; the system lets go of it when the process ends, however it ends."""
+
+    def __init__(self, log: Path):
+        self.path = log.with_name(f"{log.name}.lock")
+        self.handle = -1
+
+    def take(self) -> None:
+        """Takes the lock, or raises BadInput naming its owner."""
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._is_ours(handle):  # its owner has just taken it away
+                os.close(handle)
+                self.take()
+                return
+        except OSError as error:
+            owner = os.read(handle, 200).decode(errors="replace").strip() or "another job"
+            os.close(handle)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise BadInput(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
+            return  # a file system without locks: the log's own name still protects it
+        os.ftruncate(handle, 0)
+        job = os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or os.environ.get("LSB_JOBID")
+        said = f"process {os.getpid()} on {platform.node()}" + (f", job {job}" if job else "")
+        os.write(handle, said.encode())
+        self.handle = handle
+
+    def _is_ours(self, handle: int) -> bool:
+        """Says whether the name still leads to the file that is locked."""
+        try:
+            return os.path.samestat(os.fstat(handle), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Lets go, and takes the file away."""
+        if self.handle >= 0:
+            self.path.unlink(missing_ok=True)
+            os.close(self.handle)
+            self.handle = -1

@@ -1,0 +1,135 @@
+"""Kills runs at random instants, continues them, and compares what they end with with an undisturbed run.
+
+tools/kills --seed 0 --count 100 [--mpi mpich|openmpi]
+
+A kill is `kill -9` of any rank or of mpirun, at any time from the start-up on. A run is killed up to four
+times, each time continued by the same command on another number of ranks; at its end every `result` of its
+log must be equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from failures import JOBS, LAUNCHERS, Job, launch, ranks_under
+
+from hpcfl.log.reader import Run, read
+from hpcfl.log.schema import ENTRIES
+
+SETTINGS = (
+    *("method.name=fedtgp-sparse", "method.server_epochs=20", "federation.participation=0.5"),
+    *("data.samples_per_class=300", "federation.rounds=30", "runtime.checkpoint_rounds=2"),
+    *("log.evaluate_every=2", "log.prototypes_every=4"),
+)
+LIMIT = 15.0
+"""Seconds within which all ranks of a killed run must be gone."""
+LONGEST = 180.0
+"""Seconds that a run may take to its end."""
+EARLY = 0.15
+"""Share of the kills that come while the run starts."""
+
+
+def differences(one: Run, other: Run) -> list[str]:
+    """Returns the results in which two runs are not equal bit for bit."""
+    return [
+        entry.path
+        for entry in ENTRIES
+        if entry.kind == "result" and not _equal(one[entry.path], other[entry.path])
+    ]
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype == object:
+        return one.tolist() == other.tolist()
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def finish(job: Job) -> None:
+    job.gone(LONGEST)
+    assert job.process.returncode == 0, "".join(job.lines)
+
+
+def killed(job: Job, rng: random.Random, length: float) -> str | None:
+    """Kills a run at some instant and returns what was hit; None if it had ended before."""
+    if rng.random() < EARLY:
+        time.sleep(rng.uniform(0, 4))
+    else:
+        while job.process.poll() is None and not any(line.startswith("round ") for line in job.lines):
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, length))
+    job.ranks = ranks_under(job.process.pid)
+    if job.process.poll() is not None:
+        return None
+    victims = {"mpirun": job.process.pid} | {f"rank {min(rank, 1)}": pid for rank, pid in job.ranks.items()}
+    name = rng.choice(sorted(victims))
+    try:
+        os.kill(victims[name], signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    job.gone(LIMIT)
+    return {"rank 0": "rank 0", "rank 1": "a worker"}.get(name, name)
+
+
+def chain(rng: random.Random, mpi: str, out: Path, want: Run, length: float, most: int) -> Counter[str]:
+    """Kills one run up to `most` times, lets it end, and returns what was hit."""
+    hits: Counter[str] = Counter()
+    for _ in range(most):
+        job = launch(mpi, rng.choice([2, 3, 5]), out, *SETTINGS)
+        hit = killed(job, rng, length)
+        if hit is None:
+            break
+        hits[hit] += 1
+    finish(launch(mpi, rng.choice([2, 3, 5]), out, *SETTINGS))
+    if different := differences(read(out), want):
+        raise AssertionError(f"not equal: {', '.join(different)}")
+    return hits
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--mpi", choices=sorted(LAUNCHERS))
+    asked = parser.parse_args()
+    rng = random.Random(asked.seed)
+    hits: Counter[str] = Counter()
+    failed = number = 0
+    with tempfile.TemporaryDirectory() as directory:
+        alone = Path(directory) / "undisturbed.h5"
+        finish(launch("mpich", 3, alone, *SETTINGS))
+        want = read(alone)
+        length = float(want["/round/seconds"].sum())
+        while hits.total() < asked.count:
+            mpi = asked.mpi or rng.choice(sorted(LAUNCHERS))
+            most = min(rng.randint(1, 4), asked.count - hits.total())
+            try:
+                hit = chain(rng, mpi, Path(directory) / f"{number}.h5", want, length, most)
+                hits += hit
+                print(
+                    f"{mpi:8} {hit.total()} kills, equal: {', '.join(map(str, hit.elements()))}", flush=True
+                )
+            except Exception as error:
+                failed, hits["failed"] = failed + 1, hits["failed"] + 1
+                print(f"{mpi:8} FAILED: {error}", flush=True)
+            finally:
+                for job in JOBS:
+                    job.end()
+                JOBS.clear()
+            number += 1
+    print(f"{hits.total()} kills ({dict(hits)}) of {number} runs, {failed} runs failed (seed {asked.seed})")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
