@@ -186,8 +186,6 @@ def _federate(
         raise RunFailed(f"{reason(server)}; log: {path}" if server else "")
     if Word.EARLY in word:
         if server and show:
-            show.note(
-                f"hpcfl: stopped early; the same command continues after round {server.log.rounds_done}"
-            )
+            show.note(f"hpcfl: stopped early; the same command goes on after round {server.log.rounds_done}")
         return STOPPED
     return DONE

@@ -178,11 +178,11 @@ class Server:
         """Returns how the run went, in a line."""
         accuracy = np.array(self.log.rows["/round/accuracy"])
         seconds = float(np.sum(self.log.rows["/round/seconds"]))
+        done = f"{len(accuracy)} rounds in {seconds:.1f} s"
+        if np.isnan(accuracy).all():
+            return done
         best = int(np.nanargmax(accuracy))
-        return (
-            f"{len(accuracy)} rounds in {seconds:.1f} s; accuracy {accuracy[-1]:.2%}, "
-            f"best {accuracy[best]:.2%} in round {best + 1}"
-        )
+        return f"{done}; accuracy {accuracy[-1]:.2%}, best {accuracy[best]:.2%} in round {best + 1}"
 
     def _accuracies(self, right_M: dict[str, np.ndarray], evaluated: bool) -> Row:
         tests_M = np.array([len(client.test) for client in self.fed.clients])

@@ -50,8 +50,14 @@ LAYERS = {
     "heatmap": {"federation", "files"},
     "machine": {"arena", "cores", "errors"},
     "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule", "step"},
-    "server": BASE | PARTS | {"federation", "log", "schedule", "stopwatch", "tally"},
-    "rounds": BASE | PARTS | {"federation", "schedule", "server", "stopwatch", "worker"},
+    "deadline": set(),
+    "lock": {"errors"},
+    "checkpoint": {"data", "errors", "files"},
+    "saver": {"checkpoint", "comm", "errors"},
+    "keeper": {"checkpoint", "comm", "config", "errors"},
+    "server": BASE | PARTS | {"deadline", "federation", "keeper", "log", "schedule", "stopwatch", "tally"},
+    "rounds": BASE | PARTS | {"federation", "saver", "schedule", "server", "stopwatch", "worker"},
+    "resume": BASE | PARTS | {"checkpoint", "federation", "log", "records", "schedule", "step", "worker"},
 }
 
 
@@ -110,4 +116,4 @@ def test_help_the_catalogue_and_bad_input_load_neither_torch_nor_mpi(command):
 
 def test_the_number_of_keys_is_known():
     """A new key is a promise to users: change this number knowingly."""
-    assert len(list(keys())) == 82
+    assert len(list(keys())) == 83

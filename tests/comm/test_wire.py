@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.report import Effort, Report, pack, unpack
+from hpcfl.comm.report import Effort, Report, Saved, pack, unpack
 from hpcfl.comm.wire import Parcel, Wire
 
 
@@ -73,12 +73,15 @@ def test_down_carries_the_present_rows_only(present):
 
 def test_reports_round_trip():
     first = Report(3, trained=True, by_global=7, loss=0.25, margin_K=np.array([1.5, np.nan]))
-    effort, records = unpack(pack(Effort(1.5, 2.5), [first, Report(4)], 2), 2)
+    there = [Saved(3, 0, 64, "ab" * 16), Saved(9, 64, 128, "0f" * 16)]
+    effort, records, saved = unpack(pack(Effort(1.5, 2.5), [first, Report(4)], 2, there), 2)
     assert effort == Effort(1.5, 2.5)
+    assert saved == there
     assert records["client"].tolist() == [3, 4]
     assert records["global"].tolist() == [7, -1]
     assert records["trained"].tolist() == [True, False]
     assert records["loss"][0] == 0.25
     assert np.isnan(records["loss"][1])
     np.testing.assert_array_equal(records["margin"], [[1.5, np.nan], [np.nan, np.nan]])
-    assert len(unpack(pack(Effort(0, 0), [], 2), 2)[1]) == 0
+    _, records, saved = unpack(pack(Effort(0, 0), [], 2), 2)
+    assert (len(records), saved) == (0, [])
