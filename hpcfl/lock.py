@@ -15,12 +15,15 @@ class RunLock:
     """Held while this process lives; the system lets go of it when the process ends, however it ends."""
 
     def __init__(self, log: Path):
-        self.path = log.with_name(f"{log.name}.lock")
+        self.path = Path(f"{log}.lock")
         self.handle = -1
 
     def take(self) -> None:
         """Takes the lock, or raises BadInput naming its owner."""
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self._is_ours(handle):  # its owner has just taken it away

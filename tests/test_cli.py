@@ -37,7 +37,8 @@ def test_the_name_of_a_log_follows_from_the_configuration(hpcfl, monkeypatch):
     assert again.exit_code == 0
     assert "is finished: 2 rounds" in again.output
     hpcfl("train", *SMALL, "--set=seed=1")
-    assert len(list(Path().glob("fedproto-spiral-*.h5"))) == len(list(Path().iterdir())) == 2
+    assert len(list(Path().glob("fedproto-spiral-*.h5"))) == len(list(Path().glob("*.h5.ckpt"))) == 2
+    assert len(list(Path().iterdir())) == 4
 
 
 def test_a_finished_run_says_so_and_changes_nothing(hpcfl):
@@ -50,8 +51,9 @@ def test_a_finished_run_says_so_and_changes_nothing(hpcfl):
 def test_fresh_keeps_the_old_log_aside(hpcfl):
     for _ in range(3):
         assert hpcfl("train", *SMALL, "--out", "a.h5", "--fresh").exit_code == 0
-    assert sorted(p.name for p in Path().iterdir()) == ["a.1.h5", "a.2.h5", "a.h5"]
-    assert {read(p).status for p in Path().iterdir()} == {"finished"}
+    logs = ["a.1.h5", "a.2.h5", "a.h5"]
+    assert sorted(p.name for p in Path().iterdir()) == sorted([*logs, *(f"{log}.ckpt" for log in logs)])
+    assert {read(log).status for log in logs} == {"finished"}
 
 
 def test_a_log_of_another_configuration_is_refused_with_the_difference(hpcfl):
@@ -63,11 +65,11 @@ def test_a_log_of_another_configuration_is_refused_with_the_difference(hpcfl):
     assert Path("a.h5").read_bytes() == before
 
 
-def test_an_unfinished_run_is_not_taken_for_a_finished_one(hpcfl):
+def test_a_diverged_run_is_not_taken_for_a_finished_one(hpcfl):
     assert hpcfl("train", *SMALL, "--set=train.lr=1e30", "--out", "a.h5").exit_code == 1
     done = hpcfl("train", *SMALL, "--set=train.lr=1e30", "--out", "a.h5")
     assert done.exit_code == 2
-    assert "unfinished run of this configuration" in done.output
+    assert "a.h5 diverged in round 1" in done.output
 
 
 def test_show_prints_one_run_at_a_glance_and_several_side_by_side(hpcfl):

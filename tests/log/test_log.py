@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     log.next_write = 0
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(Fatal, match="No space"):
         log.append(row(1), {})
     assert read(tmp_path / "run.h5").rounds_done == 1
     assert [p.name for p in tmp_path.iterdir()] == ["run.h5"]
