@@ -14,7 +14,9 @@ from hpcfl.comm.link import Link, Word, open_link
 from hpcfl.comm.solo import Solo
 from hpcfl.config import Config
 from hpcfl.configfile import load
+from hpcfl.doctor.disk import free_bytes
 from hpcfl.doctor.finding import Finding, ok, summary
+from hpcfl.doctor.start import check_start
 from hpcfl.errors import Refused
 from hpcfl.federation import Federation, plan
 from hpcfl.guard import DONE, FAILED, Watchdog, guarded
@@ -76,6 +78,10 @@ def _meet(
         if found is None:
             raise
         config = problem  # raised once there is a link, so that all ranks end alike
+    early = [] if found is None else check_start(found, os.environ, free_bytes("/dev/shm"))
+    if speaks():
+        for finding in early:  # now: MPI may not come back
+            print(finding.line(), flush=True)
     patience.step("starting MPI (does the launcher belong to this MPI?)", alone=False)
     refusal = ""
     try:
@@ -86,7 +92,7 @@ def _meet(
         link, refusal = Solo(), " ".join(str(error).split())
     if found is not None:
         Watchdog().start()
-    return guarded(link, lambda: _examine(link, found, config, out, refusal, patience))
+    return guarded(link, lambda: _examine(link, found, config, out, refusal, early, patience))
 
 
 def _examine(
@@ -95,6 +101,7 @@ def _examine(
     config: Config | Exception,
     out: str | None,
     refusal: str,
+    early: Sequence[Finding],
     patience: Patience,
 ) -> int:
     """Gathers facts, prints what follows from them, and at last tries an exchange."""
@@ -112,7 +119,7 @@ def _examine(
     with link.agreed():
         if link.is_server and not any(each.dataset[1] for each in facts):
             fed = plan(config)
-    said: list[Finding] = []
+    said = list(early)
     if link.is_server:
         for finding in _findings(facts, config, fed, refusal):
             print(finding.line(), flush=True)

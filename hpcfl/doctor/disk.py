@@ -84,8 +84,11 @@ def _lock(handle: int) -> str:
 
 
 def free_bytes(directory: str | Path) -> int:
-    """Returns the bytes that this user may still write; quotas are not known."""
-    there = os.statvfs(directory)
+    """Returns the bytes that this user may still write, none where there is no such place; quotas apart."""
+    try:
+        there = os.statvfs(directory)
+    except OSError:
+        return 0
     return there.f_bavail * there.f_frsize
 
 

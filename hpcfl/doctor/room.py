@@ -32,7 +32,7 @@ class Needs:
 
 def check_shared(facts: Sequence[Facts], needs: Needs | None, setting: str) -> Finding:
     """Does the arena fit into shared memory, and where does it go if it does not?"""
-    from hpcfl.arena import Room, choose
+    from hpcfl.arena import SPARE, Room, choose
 
     name = "shared memory"
     least = min(facts, key=lambda each: each.shared[0])
@@ -40,7 +40,7 @@ def check_shared(facts: Sequence[Facts], needs: Needs | None, setting: str) -> F
     if needs is None:
         return ok(name, seen + UNKNOWN)
     most = max(needs.arena.values())
-    seen = f"{seen}, the arena needs {kilobytes(most)}"
+    seen = f"{seen}, the arena needs {kilobytes(most)} and leaves {kilobytes(SPARE)} to others"
     rooms = {each.host: Room(each.shared[0], each.temporary[1]) for each in facts}
     try:
         kind, why = choose(setting, [(host, 0, need) for host, need in needs.arena.items()], rooms)

@@ -10,7 +10,7 @@ from hpcfl.configfile import dump
 from hpcfl.federation import Federation
 from hpcfl.log.schema import ENTRIES, STRING
 
-OVERHEAD = 1200
+OVERHEAD = 700
 """Bytes that HDF5 takes per dataset, for its header and what it says about itself."""
 NAME = 32
 """Bytes of a string, about."""
