@@ -97,6 +97,21 @@ def plan(config: str | None, settings: tuple[str, ...], **machine: Any) -> None:
 
 
 @main.command()
+@click.argument("config", required=False)
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
+@click.option("--out", metavar="RUN.h5", help="The log that would be written.")
+def doctor(config: str | None, settings: tuple[str, ...], out: str | None) -> None:
+    """Check the machine for a run, started the way the run will be: alone, by mpirun or by srun.
+
+    One line for each check: ok, warning or problem, what was seen, and what to do. Nothing is trained or left
+    behind. Exit codes: 0 no problem, 1 a problem, 2 bad input.
+    """
+    from hpcfl.doctor.command import doctor as examine
+
+    sys.exit(examine(config, settings, out))
+
+
+@main.command()
 @click.option("--combinations", is_flag=True, help="Which parts of methods go together, as a table.")
 def catalog(combinations: bool) -> None:
     """List methods, models, groups and datasets with their papers."""

@@ -15,6 +15,7 @@ import torch
 from hpcfl.comm.link import Link
 from hpcfl.configfile import dump
 from hpcfl.federation import Federation
+from hpcfl.log.size import sizes
 from hpcfl.log.writer import Before, Log
 from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost
@@ -30,7 +31,6 @@ def create(
     before: Before | None = None,
 ) -> Log:
     """Returns a log with all that is known before the first round; `where` says how it is placed."""
-    classes, features = fed.dims
     attributes = {
         "config": dump(fed.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
@@ -60,14 +60,4 @@ def create(
         "/clients/test_samples": np.array([len(client.test) for client in fed.clients]),
         "/clients/class_counts": fed.class_counts_MK,
     }
-    log = fed.config.log
-    sizes = {
-        "client": len(fed.clients),
-        "class": classes,
-        "feature": features,
-        "statistic": 3,
-        "pair": 2,
-        "uploader": len(fed.clients) if log.local_prototypes else 0,
-        "iteration": fed.recipe.options.get("iterations", 0) + 1 if log.distances else 0,
-    }
-    return Log(path, attributes, sizes, fixed, fresh, before)
+    return Log(path, attributes, sizes(fed), fixed, fresh, before)

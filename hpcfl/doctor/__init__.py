@@ -1,0 +1,1 @@
+"""`hpcfl doctor`: facts that every rank gathers, and checks that are functions of these facts alone."""

@@ -1,0 +1,26 @@
+"""Asks the doctor several times in one MPI start; the argument lists the questions as JSON."""
+
+import json
+import os
+import sys
+
+from hpcfl.comm.launcher import launcher
+from hpcfl.comm.link import open_link
+from hpcfl.doctor import command
+
+
+def main(questions: list) -> None:
+    link = open_link(launcher())
+    leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
+    command.open_link = lambda found: link
+    cores = os.sched_getaffinity(0)
+    for settings, out, bound in questions:
+        os.sched_setaffinity(0, {min(cores)} if bound else cores)
+        codes = link.facts(command.doctor(None, settings, out))
+        if link.is_server:
+            print(f"codes {codes}", flush=True)
+    leave()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
