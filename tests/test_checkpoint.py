@@ -17,12 +17,13 @@ import torch
 
 from hpcfl import checkpoint, deadline, guard, saver
 from hpcfl.checkpoint import Damaged, Store, read_manifest
+from hpcfl.data.prepared import open_prepared, verify
 from hpcfl.deadline import Deadline, end_time
 from hpcfl.errors import BadInput
 from hpcfl.lock import RunLock
 from hpcfl.log import writer
 from hpcfl.log.reader import read
-from tests.mpi.cases import KSHOT, OWN, results
+from tests.mpi.cases import KSHOT, OWN, prepare_images, results
 
 SMALL = [
     *("data.samples_per_class=200", "federation.rounds=6", "models.features=8", "log.prototypes_every=2"),
@@ -381,6 +382,7 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
 
 def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
     store = stopped(train, in_haste)
+    prepare_images(tmp_path)
     manifest = read_manifest(store.manifests()[0])
     rng = random.Random(0)
     vectors, server = store.path / manifest.clients[0].file, store.path / manifest.server.file
@@ -389,6 +391,7 @@ def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
         vectors: lambda path: [store.read(p) for p in manifest.clients if p.file == path.name],
         server: lambda path: store.read_arrays(manifest.server),
         Path("run.h5"): lambda path: read(path),
+        tmp_path / "tiny.h5": lambda path: verify(open_prepared(path)),
     }
     refused = 0
     for path, reader in readers.items():
@@ -400,7 +403,7 @@ def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
             except (Damaged, BadInput):
                 refused += 1
         path.write_bytes(raw)
-    assert refused > 200
+    assert refused > 250
 
 
 def test_a_manifest_that_points_elsewhere_is_damaged(train, in_haste):

@@ -1,4 +1,4 @@
-"""A run that is stopped or killed under mpirun goes on, on any number of ranks, and ends with the same bits."""
+"""A run that is stopped or killed under mpirun goes on, on any number of ranks, and ends with equal bits."""
 
 from __future__ import annotations
 
