@@ -1,4 +1,4 @@
-"""What checkpoints cost: the same run with one after every round, by the minute, and with none, interleaved."""
+"""What checkpoints cost: the same run with one after every round, every ten seconds, and with none."""
 
 from __future__ import annotations
 
