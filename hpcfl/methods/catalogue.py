@@ -127,6 +127,8 @@ CATALOGUE = {
         page="sparse",
         aggregate="ppa",
         refine="tgp",
+        distance="euclid",  # with mse, whose pull grows with the distance, lengths run away
+        weight=0.1,
         sparsity=0.1,
         class_weights="proportional",
     ),
