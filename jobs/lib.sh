@@ -28,6 +28,9 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     # Slurm tells a job its end since 23.02; before, it is asked
     : "${SLURM_JOB_END_TIME:=$(date -d "$(squeue --noheader --jobs="$job" --format=%e 2>/dev/null)" +%s 2>/dev/null)}"
     export SLURM_JOB_END_TIME
+    # MPICH names its shared memory after this; by default that is the job's number, and a job that comes back after
+    # it was killed would meet what it left behind, and hang
+    export SLURM_PMI2_PMI_JOBID=$SLURM_JOB_ID.$restarts.$(date +%s)
     again() { scontrol requeue "$job"; }
 elif [ -n "${PBS_JOBID:-}" ]; then
     ranks=$(wc -l <"$PBS_NODEFILE") restarts=${HPCFL_RESTARTS:-0}
