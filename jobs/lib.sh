@@ -25,12 +25,12 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     # one task of an array has the id of the whole array, so tasks go by their index
     [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
     ranks=${SLURM_NTASKS:-1} restarts=${SLURM_RESTART_COUNT:-0}
-    # Slurm tells a job its end since 23.02; before, it is asked
+    # newer versions of Slurm tell a job its end, older ones are asked
     : "${SLURM_JOB_END_TIME:=$(date -d "$(squeue --noheader --jobs="$job" --format=%e 2>/dev/null)" +%s 2>/dev/null)}"
-    export SLURM_JOB_END_TIME
     # MPICH names its shared memory after this; by default that is the job's number, and a job that comes back after
     # it was killed would meet what it left behind, and hang
-    export SLURM_PMI2_PMI_JOBID=$SLURM_JOB_ID.$restarts.$(date +%s)
+    SLURM_PMI2_PMI_JOBID=$SLURM_JOB_ID.$restarts.$(date +%s)
+    export SLURM_JOB_END_TIME SLURM_PMI2_PMI_JOBID
     again() { scontrol requeue "$job"; }
 elif [ -n "${PBS_JOBID:-}" ]; then
     ranks=$(wc -l <"$PBS_NODEFILE") restarts=${HPCFL_RESTARTS:-0}
