@@ -32,7 +32,10 @@ def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
         ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", None),
     ]
     hydra = ("MPICH's mpirun", "PMI_SIZE", "PMI_RANK", False)
-    known.insert(1 if "HYDI_CONTROL_FD" in environ else 2, hydra)
+    inside = (
+        "HYDI_CONTROL_FD" in environ or "MPI_LOCALRANKID" in environ
+    )  # the latter alone within a Slurm job
+    known.insert(1 if inside else 2, hydra)
     for name, size, rank, open_mpi in known:
         if environ.get(size, "").isdecimal() and environ.get(rank, "").isdecimal():
             return Launcher(name, int(environ[size]), int(environ[rank]), open_mpi)

@@ -21,6 +21,7 @@ STEP = {"SLURM_STEP_NUM_TASKS": "6", "SLURM_PROCID": "3"}
         (STEP | {"PMI_SIZE": "6", "PMI_RANK": "3"}, (6, 3, None)),  # srun --mpi=pmi2
         ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"} | OMPI, (4, 1, True)),  # mpirun inside a step
         ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"} | HYDRA, (5, 2, False)),
+        (STEP | {"PMI_SIZE": "9", "PMI_RANK": "2", "MPI_LOCALRANKID": "0"}, (9, 2, False)),  # mpirun by Slurm
     ],
 )
 def test_the_launcher_is_read_from_its_own_variables(environ, want):

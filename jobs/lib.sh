@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# What the job scripts share: starts the ranks, passes the warning before the end on to them, and puts the job back
+# into the queue when `hpcfl train` ends with 75 (stopped, can continue). Its other codes, 0 done, 1 failed and 2 bad
+# input, end the job.
+
+say() { echo "hpcfl job: $*" >&2; }
+refuse() {
+    say "$*"
+    exit 2
+}
+
+# words TEXT: puts the words of TEXT, quoted as in a shell, into the array `words`; nothing in it is executed
+# shellcheck disable=SC2034
+words() {
+    local text
+    text=$(xargs -r printf '%s\n' <<<"$1" 2>/dev/null) || refuse "quotes do not match: $1"
+    words=()
+    [ -z "$text" ] || mapfile -t words <<<"$text"
+}
+
+# The job: its ranks, how often it was started before, the signal that warns it, and how it is queued again.
+warning=USR1
+if [ -n "${SLURM_JOB_ID:-}" ]; then
+    job=$SLURM_JOB_ID
+    # one task of an array has the id of the whole array, so tasks go by their index
+    [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+    ranks=${SLURM_NTASKS:-1} restarts=${SLURM_RESTART_COUNT:-0}
+    # newer versions of Slurm tell a job its end, older ones are asked
+    : "${SLURM_JOB_END_TIME:=$(date -d "$(squeue --noheader --jobs="$job" --format=%e 2>/dev/null)" +%s 2>/dev/null)}"
+    # MPICH names its shared memory after this; by default that is the job's number, and a job that comes back after
+    # it was killed would meet what it left behind, and hang
+    SLURM_PMI2_PMI_JOBID=$SLURM_JOB_ID.$restarts.$(date +%s)
+    export SLURM_JOB_END_TIME SLURM_PMI2_PMI_JOBID
+    again() { scontrol requeue "$job"; }
+elif [ -n "${PBS_JOBID:-}" ]; then
+    ranks=$(wc -l <"$PBS_NODEFILE") restarts=${HPCFL_RESTARTS:-0}
+    # only operators may qrerun everywhere, so the script is submitted anew
+    again() { HPCFL_RESTARTS=$((restarts + 1)) qsub -V "$HPCFL_JOBS/train.pbs"; }
+elif [ -n "${LSB_JOBID:-}" ]; then
+    ranks=$LSB_DJOB_NUMPROC counter=hpcfl-$LSB_JOBID.restarts
+    restarts=$(cat "$counter" 2>/dev/null || echo 0)
+    # LSF signals every process of a job: URG means nothing to the ranks, so that they hear of it once, from here
+    warning=URG
+    # LSF itself queues a job again that ends with 75 (bsub -Q 75)
+    again() { echo $((restarts + 1)) >"$counter"; }
+else
+    refuse "no job of Slurm, PBS or LSF: submit this script"
+fi
+
+# srun --kill-on-bad-exit ends the other ranks with the first that ends with 75, and then returns 143: under srun a
+# rank that stopped ends with 0, and rank 0 leaves its code in a file.
+codefile=$PWD/hpcfl-$job.code
+# shellcheck disable=SC2016
+rank='trap : USR1 TERM INT
+"$@"
+code=$?
+[ "$SLURM_PROCID" != 0 ] || echo $code >"$0"
+[ $code = 75 ] || exit $code'
+
+# launch_command: fills the array `launch` for HPCFL_MPI
+launch_command() {
+    case ${HPCFL_MPI:-mpirun} in
+        pmi2 | pmix)
+            # shellcheck disable=SC2206
+            launch=(srun --mpi="$HPCFL_MPI" --ntasks="$ranks" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}"
+                --kill-on-bad-exit=1 ${HPCFL_SRUN---cpu-bind=cores} bash -c "$rank" "$codefile")
+            ;;
+        mpirun)
+            # shellcheck disable=SC2206
+            launch=(mpirun -n "$ranks" ${HPCFL_MPIRUN-})
+            ;;
+        *) refuse "HPCFL_MPI = $HPCFL_MPI: must be pmi2, pmix or mpirun" ;;
+    esac
+}
+
+# run_ranks ARGUMENTS: runs `hpcfl train ARGUMENTS` on all ranks and sets `code`
+run_ranks() {
+    rm -f "$codefile"
+    # shellcheck disable=SC2086
+    "${launch[@]}" ${HPCFL:-hpcfl} train "$@" &
+    launcher=$!
+    while :; do # a trap interrupts wait; asked again it returns the launcher's code
+        caught=
+        wait "$launcher"
+        code=$?
+        [ -n "$caught" ] || break
+    done
+    local said
+    said=$(cat "$codefile" 2>/dev/null)
+    rm -f "$codefile"
+    if [ "$said" = 2 ] || [ "$said $code" = "75 0" ]; then code=$said; fi
+}
+
+# hpcfl_job ARGUMENTS: one life of a job that runs `hpcfl train ARGUMENTS`
+hpcfl_job() {
+    launch_command
+    export OMP_NUM_THREADS=1
+    # The warning goes on to the ranks. At SIGTERM (cancelled, preempted) the batch system has told them itself, and
+    # decides itself whether the job comes back.
+    trap 'caught=1; [ -z "${launcher:-}" ] || kill -USR1 "$launcher"' "$warning"
+    trap 'caught=1 ended=1' TERM
+    say "start $((restarts + 1)): hpcfl train $*"
+    run_ranks "$@"
+    if [ "$code" != 75 ]; then
+        rm -f "${counter:-}"
+    elif [ -n "${ended:-}" ]; then
+        say "stopped from outside; submit it again to continue"
+    elif [ "$restarts" -ge "${HPCFL_MAX_RESTARTS:=20}" ]; then
+        say "started $((restarts + 1)) times without reaching the end, HPCFL_MAX_RESTARTS = $HPCFL_MAX_RESTARTS"
+        code=1
+    elif again; then
+        say "stopped in time, queued again"
+    else
+        say "stopped in time, but could not be queued again; submit it again to continue"
+        code=1
+    fi
+    exit "$code"
+}

@@ -1,0 +1,218 @@
+"""The job scripts without a batch system: stand-ins for its commands say what they were asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+JOBS = ROOT / "jobs"
+SCRIPTS = sorted(path for path in JOBS.iterdir() if path.suffix in {".sbatch", ".pbs", ".lsf", ".sh"})
+SCENARIOS = ("nodes", "mpich-mpirun", "openmpi", "walltime", "array", "node-failure", "cancel")
+
+# srun runs rank 0 and forwards a signal to all its processes; hpcfl ends with $CODE, at once or when told to
+STAND_INS = {
+    "srun": 'echo "srun $*" >>calls; while [ "$1" != bash ]; do shift; done\n'
+    'SLURM_PROCID=0 setsid "$@" & trap "kill -USR1 -- -$!" USR1; wait $!; code=$?\n'
+    "[ $code -le 128 ] || { wait $!; code=$?; }; exit $code",
+    "mpirun": 'echo "mpirun $*" >>calls; while [ "$1" != hpcfl ]; do shift; done; exec "$@"',
+    "hpcfl": 'echo "hpcfl $OMP_NUM_THREADS: $(printf "<%s>" "$@")" >>calls\n'
+    '[ -z "$WAITS" ] || { trap "exit $CODE" USR1; touch ready; for i in $(seq 200); do sleep 0.05; done; }\n'
+    "exit $CODE",
+    "scontrol": 'echo "scontrol $*" >>calls; exit ${REQUEUE:-0}',
+    "squeue": "echo 2030-01-01T00:00:00",
+    "qsub": 'echo "qsub $* restarts=$HPCFL_RESTARTS" >>calls',
+    "qstat": 'echo "    Resource_List.walltime = ${WALLTIME:-01:00:00}"',
+}
+SYSTEMS = {
+    "train.sbatch": {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "3", "SLURM_CPUS_PER_TASK": "2"},
+    "study.sbatch": {
+        "SLURM_JOB_ID": "9",
+        "SLURM_NTASKS": "3",
+        "SLURM_ARRAY_JOB_ID": "9",
+        "SLURM_ARRAY_TASK_ID": "2",
+    },
+    "train.pbs": {"PBS_JOBID": "7", "PBS_NODEFILE": "nodes"},
+    "train.lsf": {"LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "3"},
+}
+
+
+class Job:
+    """A script in an empty directory, with stand-ins for all that it calls."""
+
+    def __init__(self, place: Path):
+        self.place = place
+        (place / "bin").mkdir()
+        for name, text in STAND_INS.items():
+            (place / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+            (place / "bin" / name).chmod(0o755)
+        (place / "nodes").write_text("a\na\nb\n")
+
+    def start(self, script: str, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        base = {"PATH": f"{self.place}/bin:{os.environ['PATH']}", "HPCFL_JOBS": str(JOBS), "CODE": "0"}
+        places = {name: str(self.place) for name in ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "LS_SUBCWD")}
+        return subprocess.Popen(
+            ["bash", str(JOBS / script), *arguments],
+            cwd=self.place,
+            env=base | places | SYSTEMS[script] | environ,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, script: str, *arguments: str, **environ: str) -> tuple[int, str]:
+        """Returns the exit code of a script and what it says."""
+        with self.start(script, *arguments, **environ) as process:
+            said = process.communicate(timeout=30)[1]
+        return process.returncode, said
+
+    def calls(self, name: str) -> list[str]:
+        """Returns how one of the stand-ins was called."""
+        calls = self.place / "calls"
+        lines = calls.read_text().splitlines() if calls.exists() else []
+        return [line for line in lines if line.startswith(name + " ")]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_sound(script: Path):
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    if shutil.which("shellcheck"):
+        command = ["shellcheck", "-x", "--exclude=SC1091,SC2154", script.name]
+        done = subprocess.run(command, cwd=JOBS, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("code", "want"), [(0, 0), (1, 1), (2, 2), (137, 137)])
+@pytest.mark.parametrize("script", ["train.sbatch", "train.pbs", "train.lsf"])
+def test_what_cannot_continue_ends_the_job(job: Job, script: str, code: int, want: int):
+    assert job.run(script, CODE=str(code))[0] == want
+    assert len(job.calls("hpcfl")) == 1
+    assert not job.calls("scontrol") + job.calls("qsub")
+    assert not list(job.place.glob("hpcfl-*"))
+
+
+def test_slurm_requeues_a_run_that_can_continue(job: Job):
+    code, said = job.run("train.sbatch", "a.toml", "--set", "models.list=['a', 'b']", CODE="75")
+    assert (code, job.calls("scontrol")) == (75, ["scontrol requeue 7"])
+    assert job.calls("hpcfl") == ["hpcfl 1: <train><a.toml><--set><models.list=['a', 'b']>"]
+    assert "queued again" in said
+    (call,) = job.calls("srun")
+    assert call.startswith(
+        "srun --mpi=pmi2 --ntasks=3 --cpus-per-task=2 --kill-on-bad-exit=1 --cpu-bind=cores "
+    )
+
+
+def test_pbs_submits_itself_anew(job: Job):
+    code, _ = job.run("train.pbs", CODE="75", HPCFL_ARGS="a.toml --out 'my run.h5'", HPCFL_RESTARTS="4")
+    assert (code, job.calls("qsub")) == (75, [f"qsub -V {JOBS}/train.pbs restarts=5"])
+    assert job.calls("hpcfl") == ["hpcfl 1: <train><a.toml><--out><my run.h5>"]
+    assert job.calls("mpirun")[0].startswith("mpirun -n 3 hpcfl ")
+
+
+def test_lsf_requeues_by_the_exit_code_and_counts(job: Job):
+    assert "#BSUB -Q 75\n" in (JOBS / "train.lsf").read_text()
+    assert [job.run("train.lsf", CODE="75", HPCFL_MAX_RESTARTS="2")[0] for _ in range(3)] == [75, 75, 1]
+
+
+@pytest.mark.parametrize("script", ["train.sbatch", "train.pbs"])
+def test_a_run_is_not_restarted_for_ever(job: Job, script: str):
+    last = {"CODE": "75", "SLURM_RESTART_COUNT": "3", "HPCFL_RESTARTS": "3"}
+    code, said = job.run(script, HPCFL_MAX_RESTARTS="3", **last)
+    assert (code, job.calls("scontrol") + job.calls("qsub")) == (1, [])
+    assert "started 4 times without reaching the end" in said
+    assert job.run(script, HPCFL_MAX_RESTARTS="4", **last)[0] == 75
+
+
+def test_a_requeue_that_is_refused_is_said(job: Job):
+    code, said = job.run("train.sbatch", CODE="75", REQUEUE="1")
+    assert code == 1
+    assert "could not be queued again" in said
+
+
+@pytest.mark.parametrize(
+    ("script", "mpi"),
+    [("train.sbatch", "pmix"), ("train.sbatch", "mpirun"), ("train.pbs", "mpirun"), ("train.lsf", "mpirun")],
+)
+def test_the_warning_reaches_the_ranks(job: Job, script: str, mpi: str):
+    warning = signal.SIGURG if script == "train.lsf" else signal.SIGUSR1
+    with job.start(script, CODE="75", WAITS="1", HPCFL_MPI=mpi) as process:
+        await_ready(job)
+        process.send_signal(warning)
+        said = process.communicate(timeout=20)[1]
+    assert process.returncode == 75, said
+    assert "queued again" in said
+
+
+def test_pbs_warns_itself_before_the_walltime(job: Job):
+    code, said = job.run("train.pbs", CODE="75", WAITS="1", WALLTIME="00:00:03", HPCFL_WARNING="2")
+    assert (code, len(job.calls("qsub"))) == (75, 1), said
+
+
+def test_a_cancelled_job_does_not_come_back(job: Job):
+    with job.start("train.sbatch", CODE="75", WAITS="1", HPCFL_MPI="mpirun") as process:
+        await_ready(job)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGUSR1)
+        said = process.communicate(timeout=20)[1]
+    assert (process.returncode, job.calls("scontrol")) == (75, [])
+    assert "stopped from outside" in said
+
+
+def test_a_study_runs_one_line_per_task(job: Job):
+    (job.place / "cells").write_text(
+        "--set seed=1\n--set \"models.list=['a', 'b']\" --out $(touch x).h5\n# no\n"
+    )
+    assert job.run("study.sbatch", "cells", CODE="75")[0] == 75
+    assert job.calls("hpcfl") == ["hpcfl 1: <train><--set><models.list=['a', 'b']><--out><$(touch><x).h5>"]
+    assert job.calls("scontrol") == ["scontrol requeue 9_2"]  # 9 alone is the whole array
+    assert job.run("study.sbatch", "cells", SLURM_ARRAY_TASK_ID="3", CODE="1")[0] == 0
+    assert len(job.calls("hpcfl")) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "environ", "want"),
+    [
+        ("train.sbatch", [], {"HPCFL_MPI": "pmi3"}, "HPCFL_MPI = pmi3: must be pmi2, pmix or mpirun"),
+        ("train.sbatch", [], {"SLURM_JOB_ID": ""}, "no job of Slurm, PBS or LSF: submit this script"),
+        ("study.sbatch", ["none"], {}, "needs a file with the arguments"),
+        ("study.sbatch", ["nodes"], {"SLURM_ARRAY_TASK_ID": ""}, "runs as an array"),
+        ("train.pbs", [], {"HPCFL_ARGS": "--out 'a"}, "quotes do not match: --out 'a"),
+    ],
+)
+def test_bad_input_is_one_sentence(job: Job, script: str, arguments: list[str], environ: dict, want: str):
+    code, said = job.run(script, *arguments, **environ)
+    assert code == 2
+    assert len(said.splitlines()) == 1
+    assert want in said
+    assert not (job.place / "calls").exists()
+
+
+def await_ready(job: Job) -> None:
+    end = time.monotonic() + 20
+    while not (job.place / "ready").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(not shutil.which("slurmctld"), reason="no slurmctld; tools/slurm-lab installs it")
+@pytest.mark.skipif(os.geteuid() != 0, reason="tools/slurm-lab needs root")
+@pytest.mark.skipif(Path(sys.prefix).parent != ROOT, reason="tools/slurm-lab uses .venv, as tools/test does")
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_on_a_real_slurm(scenario: str):
+    command = [str(ROOT / "tools" / "slurm-lab"), "--only", scenario]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
