@@ -93,6 +93,13 @@ class Store:
         _sync_directory(self.path)
         self.sweep(manifest.round)
 
+    def forget_after(self, round_: int) -> None:
+        """Removes manifests of later rounds, which could not be used, and what none of the others names."""
+        for path in self.manifests():
+            if int(path.stem[9:]) > round_:
+                _remove(path)
+        self.sweep()
+
     def sweep(self, upto: int | None = None) -> None:
         """Removes all manifests but the newest, and files of rounds up to `upto` that none of them names."""
         named = set()

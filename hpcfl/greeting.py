@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from hpcfl.server import Server
 
 
-def make_room(store: Store, log: Log) -> None:
-    """Makes the directory of checkpoints; one of a log that was kept aside goes with it."""
+def make_room(store: Store, log: Log, last: int) -> None:
+    """Makes the directory of checkpoints up to round `last`; that of a log kept aside goes with it."""
     try:
         if log.kept != log.path and store.path.exists():
             os.rename(store.path, directory(log.kept))
         store.path.mkdir(exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write {store.path}: {error.strerror}") from None
-    store.sweep()
+    store.forget_after(last)
 
 
 def give_up(server: Server) -> None:

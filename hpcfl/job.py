@@ -164,7 +164,7 @@ def _federate(
             where = placed.words() | {"device": str(device), "step": in_words(chosen)}
             rows = before(old, resumed.round if resumed else -1, fed.config) if old else None
             log = create(path, fresh, fed, link, counted, where, rows)
-            make_room(store, log)
+            make_room(store, log, resumed.round if resumed else -1)
             pieces: list[Piece | None] = [*resumed.pieces] if resumed else [None] * len(fed.clients)
             last = tuple(name for name, way in chosen.items() if way.channels_last)
             keeper = Keeper(store, runtime, whose, last, token, pieces)

@@ -6,9 +6,13 @@ import errno
 import fcntl
 import os
 import platform
+import time
 from pathlib import Path
 
 from hpcfl.errors import BadInput
+
+PATIENCE = 120.0
+"""Seconds after which a file server has noticed that a lock's owner is gone."""
 
 
 class RunLock:
@@ -19,7 +23,20 @@ class RunLock:
         self.handle = -1
 
     def take(self) -> None:
-        """Takes the lock, or raises BadInput naming its owner."""
+        """Takes the lock, or raises BadInput naming its owner.
+
+        A job that the batch system has started again waits for a while: a node that went down may hold it.
+        """
+        until = time.monotonic() + (PATIENCE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else 0)
+        while True:
+            try:
+                return self._try()
+            except BadInput:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(1)
+
+    def _try(self) -> None:
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -28,7 +45,7 @@ class RunLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self._is_ours(handle):  # its owner has just taken it away
                 os.close(handle)
-                self.take()
+                self._try()
                 return
         except OSError as error:
             owner = os.read(handle, 200).decode(errors="replace").strip() or "another job"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl import checkpoint, deadline, guard, saver
+from hpcfl import checkpoint, deadline, guard, lock, saver
 from hpcfl.checkpoint import Damaged, Store, read_manifest
 from hpcfl.data.prepared import open_prepared, verify
 from hpcfl.deadline import Deadline, end_time
@@ -144,6 +144,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(train, in_haste, dama
     assert done.exit_code == 0, done.output
     assert "a checkpoint cannot be used" in done.output
     assert f"continues after round {before + 1} of 6" in done.output
+    assert read_manifest(store.manifests()[0]).round == 5
     assert results(Path("run.h5")) == results(Path("whole.h5"))
 
 
@@ -316,9 +317,26 @@ def test_two_jobs_cannot_write_one_log_and_a_dead_owner_does_not_block(train, tm
         other.wait()
     assert train("run.h5").exit_code == 0
     assert not Path("run.h5.lock").exists()
-    lock = RunLock(Path("run.h5"))
-    lock.take()
-    lock.release()
+
+
+def test_a_job_that_was_started_again_waits_for_a_lock(tmp_path, monkeypatch):
+    first, second = RunLock(tmp_path / "run.h5"), RunLock(tmp_path / "run.h5")
+    first.take()
+    naps: list[float] = []
+
+    def nap(seconds):
+        naps.append(seconds)
+        if len(naps) == 3:
+            first.release()
+
+    monkeypatch.setattr(lock.time, "sleep", nap)
+    with pytest.raises(BadInput, match="two jobs cannot write one log"):
+        second.take()
+    assert naps == []
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    second.take()
+    assert len(naps) == 3
+    second.release()
 
 
 # --- walltime
