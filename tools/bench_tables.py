@@ -167,9 +167,12 @@ def printed(table: Table, runs: Sequence[Sequence[Run]]) -> str:
         found = np.array([list(table.figures(run).values()) for run in seeds])
         cells = []
         for values in found.T:
+            if np.isnan(values).all():
+                cells.append("–")
+                continue
             digits = 1 if np.nanmax(values) > 5 else 2
-            spread = f" ± {values.std(ddof=min(1, len(values) - 1)):.{digits}f}"
-            cells.append("–" if np.isnan(values).all() else f"{values.mean():.{digits}f}{spread}")
+            spread = values.std(ddof=min(1, len(values) - 1))
+            cells.append(f"{values.mean():.{digits}f} ± {spread:.{digits}f}")
         lines.append(f"| {row.cells} | {' | '.join(cells)} | {row.paper} |")
     return "\n".join(lines)
 
