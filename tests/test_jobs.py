@@ -214,5 +214,5 @@ def await_ready(job: Job) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_on_a_real_slurm(scenario: str):
     command = [str(ROOT / "tools" / "slurm-lab"), "--only", scenario]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
