@@ -80,19 +80,20 @@ def _prepare(
     path = default_path(config) if out is None else Path(out)
     show = screen(config.federation.rounds, found) if link.is_server else None
     standing, lock = Standing(), RunLock(path)
-    with link.agreed():
-        if show:
-            standing = settle(path, checked, fresh, show.note)
-            if not standing.finished:
-                lock.take()
-    if link.facts(standing.finished)[0]:
-        return DONE
-    with link.agreed():
-        if link.local_rank == 0:  # the others of this node then find the images in memory
-            verify(checked.data)
-    if show and link.size > 1:
-        show.note(f"hpcfl: starting {link.size} ranks")
     try:
+        with link.agreed():
+            if show:
+                standing = settle(path, checked, fresh, show.note)
+                if not standing.finished:
+                    lock.take()
+                    standing = settle(path, checked, fresh, lambda text: None)  # nobody else writes it now
+        if link.facts(standing.finished)[0]:
+            return DONE
+        with link.agreed():
+            if link.local_rank == 0:  # the others of this node then find the images in memory
+                verify(checked.data)
+        if show and link.size > 1:
+            show.note(f"hpcfl: starting {link.size} ranks")
         with show or nullcontext():
             return _federate(link, checked, path, fresh, standing.log, signals, show)
     finally:
