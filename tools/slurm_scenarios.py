@@ -148,7 +148,7 @@ def over_nodes(lab: Lab, *, mpi: str, bin: Path) -> str:
 
 
 def walltime(lab: Lab) -> str:
-    """A job of a minute, warned after 25 s, with work for longer; when it has been requeued it gets time enough."""
+    """A job of a minute, warned after 25 s, with work for longer; once requeued it gets time enough."""
     probe = lab.alone("probe.h5", settings("federation.rounds=30"))
     rounds = int(
         80 / float(np.median(read(probe)["/round/seconds"]))
