@@ -27,10 +27,7 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     ranks=${SLURM_NTASKS:-1} restarts=${SLURM_RESTART_COUNT:-0}
     # newer versions of Slurm tell a job its end, older ones are asked
     : "${SLURM_JOB_END_TIME:=$(date -d "$(squeue --noheader --jobs="$job" --format=%e 2>/dev/null)" +%s 2>/dev/null)}"
-    # MPICH names its shared memory after this; by default that is the job's number, and a job that comes back after
-    # it was killed would meet what it left behind, and hang
-    SLURM_PMI2_PMI_JOBID=$SLURM_JOB_ID.$restarts.$(date +%s)
-    export SLURM_JOB_END_TIME SLURM_PMI2_PMI_JOBID
+    export SLURM_JOB_END_TIME
     again() { scontrol requeue "$job"; }
 elif [ -n "${PBS_JOBID:-}" ]; then
     ranks=$(wc -l <"$PBS_NODEFILE") restarts=${HPCFL_RESTARTS:-0}
@@ -61,6 +58,9 @@ code=$?
 launch_command() {
     case ${HPCFL_MPI:-mpirun} in
         pmi2 | pmix)
+            # MPICH names its shared memory after the numbers of job and step, which a requeued job has again: what a
+            # killed life left behind would make the next one hang. Empty steps give every life a number of its own.
+            for ((i = 0; i < restarts; i++)); do srun --ntasks=1 bash -c :; done
             # shellcheck disable=SC2206
             launch=(srun --mpi="$HPCFL_MPI" --ntasks="$ranks" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}"
                 --kill-on-bad-exit=1 ${HPCFL_SRUN---cpu-bind=cores} bash -c "$rank" "$codefile")

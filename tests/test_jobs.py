@@ -135,6 +135,12 @@ def test_a_run_is_not_restarted_for_ever(job: Job, script: str):
     assert job.run(script, HPCFL_MAX_RESTARTS="4", **last)[0] == 75
 
 
+def test_every_life_has_a_step_number_of_its_own(job: Job):
+    assert job.run("train.sbatch", SLURM_RESTART_COUNT="2")[0] == 0
+    assert job.calls("srun")[:2] == ["srun --ntasks=1 bash -c :"] * 2
+    assert (len(job.calls("srun")), len(job.calls("hpcfl"))) == (3, 1)
+
+
 def test_a_requeue_that_is_refused_is_said(job: Job):
     code, said = job.run("train.sbatch", CODE="75", REQUEUE="1")
     assert code == 1

@@ -37,6 +37,7 @@ SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
+FirstJobId={first}
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 ReturnToService=2
@@ -74,7 +75,8 @@ class Cluster:
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={own} CPUs=4 State=UNKNOWN"
             for node, own in zip(NODES, ports, strict=True)
         )
-        text = CONFIGURATION.format(host=host, port=port, home=self.home, nodes=nodes)
+        first = 1 + secrets.randbelow(60_000_000)  # MPICH's shared memory of killed jobs goes by their number
+        text = CONFIGURATION.format(host=host, port=port, home=self.home, nodes=nodes, first=first)
         (self.home / "slurm.conf").write_text(text)
         files = {
             "socket": "socket",

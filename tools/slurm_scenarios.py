@@ -150,9 +150,8 @@ def over_nodes(lab: Lab, *, mpi: str, bin: Path) -> str:
 def walltime(lab: Lab) -> str:
     """A job of a minute, warned after 25 s, with work for longer; once requeued it gets time enough."""
     probe = lab.alone("probe.h5", settings("federation.rounds=30"))
-    rounds = int(
-        80 / float(np.median(read(probe)["/round/seconds"]))
-    )  # on three ranks, two train: 40 s or more
+    seconds = float(np.median(read(probe)["/round/seconds"]))
+    rounds = int(80 / seconds)  # of three ranks two train: 40 s or more
     arguments = settings(f"federation.rounds={rounds}", "log.evaluate_every=10")
     options = ["-N3", "-n3", "--time=1", "--signal=B:USR1@35"]
     job = lab.submit("train.sbatch", options, [*arguments, "--out=run.h5"])
