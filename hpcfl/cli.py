@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from hpcfl import __version__
+from hpcfl.cli_logs import export, watch
+from hpcfl.cli_study import study
 from hpcfl.comm.launcher import SETTLE, speaks
 from hpcfl.errors import BadInput
 
@@ -72,10 +74,15 @@ def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh:
 @main.command()
 @click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
 def show(runs: tuple[str, ...]) -> None:
-    """Show a run at a glance, or several side by side."""
+    """Show a run at a glance, several side by side, or a study by its directory."""
     from hpcfl.show import print_runs
 
     print_runs(runs)
+
+
+main.add_command(watch)
+main.add_command(export)
+main.add_command(study)
 
 
 @main.command()

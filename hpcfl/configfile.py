@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,24 @@ NO_RESULT = {
 
 def load(path: str | None = None, settings: Sequence[str] = ()) -> Config:
     """Returns the checked configuration of a TOML file (none: the quick start) with `KEY=VALUE` on top."""
-    tables = _read(Path(path)) if path is not None else {}
-    for setting in settings:
-        _set(tables, setting)
+    return loaded(path, settings)
+
+
+def loaded(given: str | Path | Mapping[str, Any] | Config | None, settings: Sequence[str] = ()) -> Config:
+    """Returns the checked configuration of a file, of tables, or of a configuration, likewise."""
+    if isinstance(given, Config):
+        tables = tomllib.loads(dump(given))
+    elif isinstance(given, Mapping):
+        tables = deepcopy(dict(given))
+    else:
+        tables = tables_of(text_of(Path(given)), given) if given is not None else {}
+    for text in settings:
+        _set(tables, text)
+    return check(tables)
+
+
+def check(tables: dict[str, Any]) -> Config:
+    """Returns the configuration of nested tables, or raises what is wrong with it in one sentence."""
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
@@ -86,27 +102,43 @@ def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def _read(path: Path) -> dict[str, Any]:
+def text_of(path: Path, kind: str = "configuration") -> str:
+    """Returns the text of a TOML file; `kind` names it where it cannot be read."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise BadInput(f"cannot read configuration {path}: {error.strerror}") from None
+        raise BadInput(f"cannot read {kind} {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+    except ValueError as error:  # a path that no file can have
+        raise BadInput(f"cannot read {kind} {str(path)!r}: {error}") from None
+
+
+def tables_of(text: str, path: str | Path) -> dict[str, Any]:
+    """Returns what a TOML file's text says."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not TOML: {str(error) or 'nested too deeply'}") from None
 
 
-def _set(tables: dict[str, Any], setting: str) -> None:
-    name, equals, text = setting.partition("=")
-    *path, last = [part.strip() for part in name.split(".")]
-    if not equals or not last or not all(path):
-        raise BadInput(f"--set {setting}: write KEY=VALUE, for example --set train.lr=0.1")
+def setting(text: str) -> tuple[str, Any]:
+    """Returns key and value of `KEY=VALUE`."""
+    name, equals, value = text.partition("=")
+    parts = [part.strip() for part in name.split(".")]
+    if not equals or not all(parts):
+        raise BadInput(f"--set {text}: write KEY=VALUE, for example --set train.lr=0.1")
+    return ".".join(parts), _value(value.strip())
+
+
+def _set(tables: dict[str, Any], text: str) -> None:
+    key, value = setting(text)
+    *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            raise BadInput(f"--set {setting}: {part} is a value, not a table")
-    tables[last] = _value(text.strip())
+            raise BadInput(f"--set {text}: {part} is a value, not a table")
+    tables[last] = value
 
 
 def _value(text: str) -> Any:

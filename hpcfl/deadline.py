@@ -13,14 +13,14 @@ LATEST = 5.0
 """Seconds before the end at which a round that cannot end is given up."""
 
 
-def end_time(setting: float | str, environ: Mapping[str, str] = os.environ) -> float | None:
-    """Returns when this job ends, on the system's clock; None: nobody says so."""
+def end_time(setting: float | str, began: float, environ: Mapping[str, str] = os.environ) -> float | None:
+    """Returns when a job that began then ends, on the system's clock; None: nobody says so."""
     if setting == "off":
         return None
     if isinstance(setting, str):
         told = environ.get("SLURM_JOB_END_TIME", "")
         return float(told) if told.isdecimal() else None
-    return time.time() + 60 * setting
+    return began + 60 * setting
 
 
 class Deadline:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hpcfl.config import Runtime
@@ -33,11 +37,43 @@ def set_up(runtime: Runtime, local_rank: int, on: str | None = None) -> torch.de
     torch.set_num_threads(runtime.threads)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = torch.device(device_for(on or runtime.device, local_rank, count))
+    torch.use_deterministic_algorithms(device.type == "cuda")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.allow_tf32 = False
     return device
+
+
+def clear() -> None:
+    """Gives back the memory of a run that is over."""
+    gc.collect()  # its parts know each other
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Runs the block; torch, if it was there before, then has its threads, generators and flags again."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    threads, strict, tf32 = (
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.allow_tf32,
+    )
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(strict)
+            torch.backends.cudnn.allow_tf32 = tf32
 
 
 def seed_torch(key: int, device: torch.device) -> None:

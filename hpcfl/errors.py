@@ -18,6 +18,10 @@ class RunFailed(Exception):
     """The run cannot go on, and every rank knows it: one sentence, exit code 1, no traceback."""
 
 
+class OtherFailed(RunFailed):
+    """Another rank cannot go on, and has said why."""
+
+
 class Fatal(Exception):
     """One rank knows that the run cannot go on: one sentence, exit code 1, and all ranks are ended."""
 

@@ -1,33 +1,24 @@
-"""A run from its command line to its exit code, on every rank."""
+"""`hpcfl train` from its command line to its exit code, on every rank."""
 
 from __future__ import annotations
 
 import faulthandler
-import os
 import signal
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
-from hpcfl.checkpoint import Piece, Store, directory
 from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
-from hpcfl.comm.link import Link, Word, open_link
-from hpcfl.configfile import fingerprint, identity, load
-from hpcfl.data.prepared import verify
-from hpcfl.deadline import Deadline, end_time
-from hpcfl.devices import set_up
-from hpcfl.errors import BadInput, Refused, RunFailed
-from hpcfl.federation import Federation, plan
-from hpcfl.greeting import give_up, greet, make_room, reason
-from hpcfl.guard import BAD_INPUT, DONE, STOPPED, Signals, Watchdog, guarded
-from hpcfl.lock import RunLock
-from hpcfl.log.place import Standing, default_path, settle
-from hpcfl.screen import Screen, screen
+from hpcfl.comm.link import Link, open_link
+from hpcfl.conduct import Around, conduct
+from hpcfl.configfile import load
+from hpcfl.errors import Refused
+from hpcfl.federation import plan
+from hpcfl.guard import BAD_INPUT, Signals, Watchdog, guarded
+from hpcfl.screen import screen
 
-if TYPE_CHECKING:
-    from hpcfl.log.reader import Run
+T = TypeVar("T")
 
 
 def train(path: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
@@ -36,14 +27,29 @@ def train(path: str | None, settings: Sequence[str], out: str | None, fresh: boo
     The configuration is checked first, before torch and MPI are loaded; bad input under a launcher is
     agreed on by all ranks, so that one of them speaks and all end alike.
     """
+    checked = attempted(lambda: plan(load(path, settings)))
+
+    def body(link: Link, found: Launcher | None, signals: Signals) -> int:
+        around = Around(lambda rounds: screen(rounds, found), lambda: signals.asked)
+        return conduct(link, checked, Path(out) if out is not None else None, fresh, around)
+
+    return on_all_ranks(body)
+
+
+def attempted(make: Callable[[], T]) -> T | Exception:
+    """Returns what is made; under a launcher the problem, if any, to be raised when all ranks have met."""
+    try:
+        return make()
+    except Exception as problem:
+        if launcher() is None:
+            raise
+        return problem
+
+
+def on_all_ranks(body: Callable[[Link, Launcher | None, Signals], int]) -> int:
+    """Runs a command's part of this rank, with all that watches over it, and returns the exit code."""
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints where every thread stands
     found = launcher()
-    try:
-        checked: Federation | Exception = plan(load(path, settings))
-    except Exception as problem:
-        if found is None:
-            raise
-        checked = problem  # raised once there is a link, so that the other ranks end too
     try:
         link = open_link(found)
     except Refused:
@@ -53,140 +59,5 @@ def train(path: str | None, settings: Sequence[str], out: str | None, fresh: boo
         return BAD_INPUT
     if found is not None:
         Watchdog().start()
-    signals = Signals(link.is_server, open_mpi=found is not None and found.open_mpi is True)
-    with signals:
-        return guarded(link, lambda: _prepare(link, found, checked, out, fresh, signals))
-
-
-def _prepare(
-    link: Link,
-    found: Launcher | None,
-    checked: Federation | Exception,
-    out: str | None,
-    fresh: bool,
-    signals: Signals,
-) -> int:
-    """Settles with all ranks what may stop a run before torch is loaded."""
-    with link.agreed():
-        if isinstance(checked, Exception):
-            raise checked
-    assert isinstance(checked, Federation)
-    config = checked.config
-    with link.agreed():
-        if len(set(link.facts((fingerprint(config), *checked.checksums.values())))) > 1:
-            raise BadInput(
-                "the ranks read different configurations, data or splits: start them all with the same"
-            )
-    path = default_path(config) if out is None else Path(out)
-    show = screen(config.federation.rounds, found) if link.is_server else None
-    standing, lock = Standing(), RunLock(path)
-    try:
-        with link.agreed():
-            if show:
-                standing = settle(path, checked, fresh, show.note)
-                if not standing.finished:
-                    lock.take()
-                    standing = settle(path, checked, fresh, lambda text: None)  # nobody else writes it now
-        if link.facts(standing.finished)[0]:
-            return DONE
-        with link.agreed():
-            if link.local_rank == 0:  # the others of this node then find the images in memory
-                verify(checked.data)
-        if show and link.size > 1:
-            show.note(f"hpcfl: starting {link.size} ranks")
-        with show or nullcontext():
-            return _federate(link, checked, path, fresh, standing.log, signals, show)
-    finally:
-        lock.release()
-
-
-def _federate(
-    link: Link,
-    fed: Federation,
-    path: Path,
-    fresh: bool,
-    old: Run | None,
-    signals: Signals,
-    show: Screen | None,
-) -> int:
-    """Assembles this rank's parts, server or worker or both, and runs the rounds."""
-    runtime = fed.config.runtime
-    with link.agreed():
-        device = set_up(runtime, link.local_rank)
-
-    from hpcfl.comm.wire import Wire
-    from hpcfl.keeper import Keeper
-    from hpcfl.log.opening import create
-    from hpcfl.methods.method import compose
-    from hpcfl.models.costs import costs
-    from hpcfl.models.pretrained import read_pretrained
-    from hpcfl.placement import place
-    from hpcfl.resume import before, resume
-    from hpcfl.rounds import run
-    from hpcfl.saver import Saver
-    from hpcfl.schedule import Costs
-    from hpcfl.server import Server
-    from hpcfl.step.tune import in_words, ways
-    from hpcfl.worker import Worker
-
-    known = (fed.architectures, fed.data.shape, *fed.dims)
-    mine = None
-    with link.agreed():  # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
-        mine = costs(*known, fed.config.train.batch_size, runtime.inference_batch) if link.is_server else None
-    counted = link.facts(mine)[0]
-    pretrained: dict[str, Any] = {}
-    with link.agreed():
-        pretrained = read_pretrained(fed.config.models.pretrained, *known)
-    link.meet(runtime.pretend_nodes, runtime.stall_minutes)
-    cost = Costs(
-        [counted[client.architecture].flops * len(client.train) for client in fed.clients],
-        [fed.architectures.index(client.architecture) for client in fed.clients],
-    )
-    chosen = ways(runtime, device.type, fed.architectures)
-    placed = place(link, fed, cost, device, chosen)
-    method = compose(fed.recipe, fed.config, fed.dims, device, samples=int(fed.class_counts_MK.sum()))
-    wire = Wire(*fed.dims, counts=fed.recipe.sends_counts, mask_KD=method.mask_KD)
-    store, token = Store(directory(path)), link.facts(os.urandom(4).hex())[0]
-    saver = Saver(store.path, link.rank, token, lambda i: worker.state(i))
-    worker = Worker(
-        *(fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained),
-        about_to_change=saver.before,
-    )
-    whose = identity(fed.config, *fed.checksums.values())
-    note = show.note if show else lambda text: None
-    resumed = resume(link, fed, store, whose, old, worker, placed.roster, method, note)
-    if resumed is None:
-        for i in placed.roster.share():
-            worker.start(i)
-        saver.note(placed.roster.clients)
-    server = None
-    with link.agreed():
-        if show:
-            where = placed.words() | {"device": str(device), "step": in_words(chosen)}
-            rows = before(old, resumed.round if resumed else -1, fed.config) if old else None
-            log = create(path, fresh, fed, link, counted, where, rows)
-            make_room(store, log, resumed.round if resumed else -1)
-            pieces: list[Piece | None] = [*resumed.pieces] if resumed else [None] * len(fed.clients)
-            last = tuple(name for name, way in chosen.items() if way.channels_last)
-            keeper = Keeper(store, runtime, whose, last, token, pieces)
-            deadline = Deadline(end_time(runtime.walltime_minutes))
-            server = Server(fed, method, wire, log, placed.cores, cost, device, keeper, deadline, show.row)
-            greet(show, fed, link, placed, device, old, resumed)
-            deadline.start(lambda: give_up(server))
-    first, new = (resumed.round + 1, server.load(resumed.state) if server else None) if resumed else (0, None)
-    word = run(
-        *(fed, method, link, wire, placed.roster, cost, worker, server, saver),
-        *(lambda: signals.asked, first, new),
-    )
-    if server and show:
-        server.deadline.cancel()
-        server.log.close(server.status)
-        if Word.FAILED not in word:
-            show.note(f"hpcfl: {server.summary()}; log: {path}")
-    if Word.FAILED in word:
-        raise RunFailed(f"{reason(server)}; log: {path}" if server else "")
-    if Word.EARLY in word:
-        if server and show:
-            show.note(f"hpcfl: stopped early; the same command goes on after round {server.log.rounds_done}")
-        return STOPPED
-    return DONE
+    with Signals(link.is_server, open_mpi=found is not None and found.open_mpi is True) as signals:
+        return guarded(link, lambda: body(link, found, signals))

@@ -11,8 +11,30 @@ from pathlib import Path
 
 from hpcfl.errors import BadInput
 
+MOMENT = 1.0
+"""Seconds that a lock may be held by somebody who only looks at it."""
 PATIENCE = 120.0
 """Seconds after which a file server has noticed that a lock's owner is gone."""
+
+
+def restarted() -> bool:
+    """Says whether the batch system started this job again: a lock may be its own, not let go yet."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+
+
+def held(log: Path) -> bool:
+    """Says whether a run that writes this log is alive, as far as the file system knows."""
+    try:
+        handle = os.open(f"{log}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EACCES)
+    finally:
+        os.close(handle)
+    return False
 
 
 class RunLock:
@@ -22,19 +44,20 @@ class RunLock:
         self.path = Path(f"{log}.lock")
         self.handle = -1
 
-    def take(self) -> None:
+    def take(self, patience: float | None = None) -> None:
         """Takes the lock, or raises BadInput naming its owner.
 
         A job that the batch system has started again waits for a while: a node that went down may hold it.
         """
-        until = time.monotonic() + (PATIENCE if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else 0)
+        patience = PATIENCE if patience is None and restarted() else patience or MOMENT
+        until = time.monotonic() + patience
         while True:
             try:
                 return self._try()
             except BadInput:
                 if time.monotonic() >= until:
                     raise
-            time.sleep(1)
+            time.sleep(MOMENT / 4)
 
     def _try(self) -> None:
         try:

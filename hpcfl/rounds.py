@@ -40,11 +40,12 @@ def run(
     Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run. A
     run that is continued starts with round `first` and rank 0's prototypes `new`; its clients are in place.
     """
-    watch = Stopwatch(link.traffic)
+    watch = Stopwatch(link)
     settings = fed.config.federation
     shared, word, t = Prototypes.none(*fed.dims), Word.GO, first
     new = new or (method.start() if server else shared)
     while True:
+        link.round = min(t + 1, settings.rounds)
         with watch.part("comm"):
             word, shared = _broadcast(link, wire, word, costs, shared, new)
         target = method.target(shared).to(worker.device)

@@ -58,7 +58,7 @@ class Saver:
 
     def rest(self, mine: Iterable[int], chosen: Iterable[int]) -> None:
         """Saves this rank's share of those that nobody trains; the disk may then take its time."""
-        if not self.pending:
+        if not self.pending and self.file is None:
             return
         others = set(chosen)
         for i in mine:

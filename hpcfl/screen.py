@@ -32,6 +32,15 @@ def many(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
+def duration(seconds: float) -> str:
+    """Returns a length of time in its two largest units."""
+    whole = round(min(seconds, 1e12))
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"
+
+
 def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}%"
 
@@ -72,6 +81,13 @@ class Screen:
         self.note(f"round {t + 1}/{self.rounds}  {facts_of(row)}")
 
 
+class Silent(Screen):
+    """Shows nothing."""
+
+    def note(self, text: str) -> None:
+        pass
+
+
 class Live(Screen):
     """A bar that is drawn again after each round; never in between, so that an error stays the last word."""
 
@@ -103,13 +119,19 @@ class Live(Screen):
 
 def screen(rounds: int, found: Launcher | None) -> Screen:
     """Returns the screen that fits where the output goes; Open MPI's mpirun passes on whole lines only."""
+    terminal = None
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return Screen(rounds)
     if found is not None:
         terminal = None if found.open_mpi else _launcher_terminal()
     else:
         terminal = sys.stdout.fileno() if sys.stdout.isatty() else None
-    if terminal is None or os.environ.get("TERM", "dumb") == "dumb":
+    if terminal is None:
         return Screen(rounds)
-    return Live(rounds, Console(force_terminal=True, width=os.get_terminal_size(terminal).columns or 80))
+    width = os.get_terminal_size(terminal).columns or 80
+    if found is not None:
+        os.close(terminal)
+    return Live(rounds, Console(force_terminal=True, width=width))
 
 
 def _launcher_terminal() -> int | None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -13,12 +14,11 @@ from rich.table import Table
 
 from hpcfl.data.sources.known import KNOWN
 from hpcfl.log.reader import Run, read
+from hpcfl.log.summary import INFERENCES, Summary, summary
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
 from hpcfl.screen import kilobytes, percent
 from hpcfl.stopwatch import PARTS
-
-INFERENCES = ("head", "global", "local")
 
 
 def console() -> Console:
@@ -30,6 +30,11 @@ def console() -> Console:
 
 def print_runs(paths: Sequence[str]) -> None:
     """Prints one run in full, or several as rows of one table."""
+    from hpcfl.study.table import is_study, print_study
+
+    if len(paths) == 1 and is_study(Path(paths[0])):
+        print_study(paths[0])
+        return
     runs = [read(path) for path in paths]
     if len(runs) == 1:
         _print_one(runs[0])
@@ -37,23 +42,13 @@ def print_runs(paths: Sequence[str]) -> None:
         _print_many(runs)
 
 
-def _last_evaluated(run: Run) -> int | None:
-    evaluated = np.flatnonzero(~np.isnan(run["/round/accuracy"]))
-    return int(evaluated[-1]) if len(evaluated) else None
-
-
-def _over_all(run: Run, inference: str, t: int) -> float:
-    """Returns right answers ÷ samples over all clients; NaN where no client has such prototypes."""
-    accuracy_M, tests_M = run[f"/client/accuracy_{inference}"][t], run["/clients/test_samples"]
-    known = ~np.isnan(accuracy_M)
-    return float((accuracy_M * tests_M)[known].sum() / tests_M.sum()) if known.any() else float("nan")
-
-
 def _print_one(run: Run) -> None:
     config, said = run.config, run.attributes
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     add = table.add_row
     add("run", f"{run.path}: {run.status}, {run.rounds_done} of {config.federation.rounds} rounds")
+    if run.study:
+        add("study", f"{run.study}, cell {said['cell']}")
     add("when", f"{said['start']} to {said['end'] or '…'} on {said['host']}")
     add("ranks", f"{said['ranks']} (nodes {said['nodes']}, cores {said['cores']}, MPI {said['mpi']})")
     add("placed", f"{said['device']}, {said['placement']}, {said['arena']} arena")
@@ -62,16 +57,13 @@ def _print_one(run: Run) -> None:
     nets = Counter(run["/clients/architecture"])
     add("clients", f"{config.federation.clients}: " + ", ".join(f"{n} {name}" for name, n in nets.items()))
     add("per round", f"{config.federation.per_round} clients")
-    t = _last_evaluated(run)
-    if t is not None:
-        accuracy, mean = run["/round/accuracy"], run["/round/accuracy_mean"]
-        best = int(np.nanargmax(accuracy))
-        add("accuracy", f"{percent(accuracy[t])} (mean over clients {percent(mean[t])})")
-        own = np.average(run["/client/best"][-1], weights=run["/clients/test_samples"])
-        add(
-            "best", f"{percent(accuracy[best])} in round {best + 1}; clients at their own best {percent(own)}"
-        )
-        add("by", ", ".join(f"{name} {percent(_over_all(run, name, t))}" for name in INFERENCES))
+    brief = summary(run)
+    if not np.isnan(brief.accuracy):
+        best = int(np.nanargmax(run["/round/accuracy"]))
+        add("accuracy", f"{percent(brief.accuracy)} (mean over clients {percent(brief.accuracy_clients)})")
+        own = f"clients at their own best {percent(brief.clients_best)}"
+        add("best", f"{percent(brief.best)} in round {best + 1}; {own}")
+        add("by", ", ".join(f"{name} {percent(share)}" for name, share in _by(brief).items()))
     if run.rounds_done:
         sent = {name: kilobytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
@@ -90,17 +82,17 @@ def _print_many(runs: Sequence[Run]) -> None:
     for heading in ("rounds", "accuracy", "best", *INFERENCES, "up/round", "down/round", "s/round"):
         table.add_column(heading, justify="right")
     for run in runs:
-        cells = ["–"] * 8
-        t = _last_evaluated(run)
-        if t is not None:
-            accuracy = run["/round/accuracy"]
-            cells[:2] = percent(accuracy[t]), percent(float(np.nanmax(accuracy)))
-            cells[2:5] = (percent(_over_all(run, name, t)) for name in INFERENCES)
+        brief = summary(run)
+        cells = [*map(percent, (brief.accuracy, brief.best, *_by(brief).values())), "–", "–", "–"]
         if run.rounds_done:
-            cells[5:7] = (kilobytes(run[f"/round/bytes_{way}"].mean()) for way in ("up", "down"))
-            cells[7] = f"{run['/round/seconds'].mean():.3f}"
-        table.add_row(run.path.name, run.config.method.name, str(run.rounds_done), *cells)
+            cells[5:] = kilobytes(brief.bytes_up), kilobytes(brief.bytes_down), f"{brief.seconds:.3f}"
+        name = f"{run.path.name}, {run.study}" if run.study else run.path.name
+        table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)
+
+
+def _by(brief: Summary) -> dict[str, float]:
+    return dict(zip(INFERENCES, (brief.head, brief.global_, brief.local), strict=True))
 
 
 def print_catalogue() -> None:

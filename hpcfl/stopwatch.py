@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hpcfl.comm.link import Traffic
+from hpcfl.comm.link import Link
 
 PARTS = ("train", "comm", "refine", "evaluate", "log")
 
@@ -14,13 +14,14 @@ PARTS = ("train", "comm", "refine", "evaluate", "log")
 class Stopwatch:
     """Adds up seconds by part; transfers within any part count as `comm`."""
 
-    def __init__(self, traffic: Traffic):
-        self.traffic = traffic
+    def __init__(self, link: Link):
+        self.link, self.traffic = link, link.traffic
         self.parts = dict.fromkeys(PARTS, 0.0)
         self.start = time.perf_counter()
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
+        self.link.part = name
         start, moved = time.perf_counter(), self.traffic.moved
         yield
         moved = self.traffic.moved - moved

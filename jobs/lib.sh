@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What the job scripts share: starts the ranks, passes the warning before the end on to them, and puts the job back
-# into the queue when `hpcfl train` ends with 75 (stopped, can continue). Its other codes, 0 done, 1 failed and 2 bad
+# into the queue when hpcfl ends with 75 (stopped, can continue). Its other codes, 0 done, 1 failed and 2 bad
 # input, end the job.
 
 say() { echo "hpcfl job: $*" >&2; }
@@ -45,22 +45,33 @@ else
 fi
 
 # srun --kill-on-bad-exit ends the other ranks with the first that ends with 75, and then returns 143: under srun a
-# rank that stopped ends with 0, and rank 0 leaves its code in a file.
+# rank that stopped ends with 0, and rank 0 leaves its code in a file. Where all fail alike it is given time for that.
 codefile=$PWD/hpcfl-$job.code
 # shellcheck disable=SC2016
 rank='trap : USR1 TERM INT
 "$@"
 code=$?
 [ "$SLURM_PROCID" != 0 ] || echo $code >"$0"
-[ $code = 75 ] || exit $code'
+case $code/$SLURM_PROCID in
+    75/*) exit 0 ;;
+    1/0 | 2/0) ;;
+    1/* | 2/*) sleep 3 ;;
+esac
+exit $code'
 
 # launch_command: fills the array `launch` for HPCFL_MPI
 launch_command() {
     case ${HPCFL_MPI:-mpirun} in
         pmi2 | pmix)
             # MPICH names its shared memory after the numbers of job and step, which a requeued job has again: what a
-            # killed life left behind would make the next one hang. Empty steps give every life a number of its own.
-            for ((i = 0; i < restarts; i++)); do srun --ntasks=1 bash -c :; done
+            # killed life left behind would make the next one hang. Empty steps give every life numbers of its own: as
+            # many as earlier lives had, one each and one more for each cell of a study that failed.
+            local steps=0
+            [ "$restarts" = 0 ] || steps=$((restarts + $(failures | wc -l)))
+            for ((i = 0; i < steps; i++)); do srun --nodes=1 --ntasks=1 bash -c true; done
+            # Slurm reads 1024 bytes of a line of PMI-1. MPICH 5 sends 4096 of UCX's address, encoded in lines that may be
+            # longer: then ranks on several nodes hang, or die as they start. OFI's address is short.
+            [ "$HPCFL_MPI" != pmi2 ] || export MPIR_CVAR_CH4_NETMOD="${MPIR_CVAR_CH4_NETMOD:-ofi}"
             # shellcheck disable=SC2206
             launch=(srun --mpi="$HPCFL_MPI" --ntasks="$ranks" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}"
                 --kill-on-bad-exit=1 ${HPCFL_SRUN---cpu-bind=cores} bash -c "$rank" "$codefile")
@@ -73,11 +84,11 @@ launch_command() {
     esac
 }
 
-# run_ranks ARGUMENTS: runs `hpcfl train ARGUMENTS` on all ranks and sets `code`
+# run_ranks ARGUMENTS: runs `hpcfl ARGUMENTS` on all ranks and sets `code`
 run_ranks() {
     rm -f "$codefile"
     # shellcheck disable=SC2086
-    "${launch[@]}" ${HPCFL:-hpcfl} train "$@" &
+    "${launch[@]}" ${HPCFL:-hpcfl} "$@" &
     launcher=$!
     while :; do # a trap interrupts wait; asked again it returns the launcher's code
         caught=
@@ -88,19 +99,40 @@ run_ranks() {
     local said
     said=$(cat "$codefile" 2>/dev/null)
     rm -f "$codefile"
-    if [ "$said" = 2 ] || [ "$said $code" = "75 0" ]; then code=$said; fi
+    case "$said $code" in
+        '1 '* | '2 '* | '75 0') code=$said ;;
+        # warned before hpcfl listened: killed by USR1, as srun and Open MPI say it, or MPICH's mpirun
+        *' 138' | *' 10' | *' 255') [ -z "${warned:-}" ] || code=75 ;;
+    esac
 }
 
-# hpcfl_job ARGUMENTS: one life of a job that runs `hpcfl train ARGUMENTS`
+# failures: lists the marks of failed cells of a study, in the directory `marks`; of those in `cells` if that names any.
+# A file that comes and goes among them makes NFS look anew.
+failures() {
+    [ -n "${marks:-}" ] || return 0
+    { mkdir -p "$marks" && : >"$marks/.$job" && rm "$marks/.$job" && cd "$marks" && ls -- "${cells[@]}"; } 2>/dev/null
+    return 0
+}
+
+# hpcfl_job ARGUMENTS: one life of a job that runs `hpcfl ARGUMENTS`
 hpcfl_job() {
     launch_command
     export OMP_NUM_THREADS=1
     # The warning goes on to the ranks. At SIGTERM (cancelled, preempted) the batch system has told them itself, and
     # decides itself whether the job comes back.
-    trap 'caught=1; [ -z "${launcher:-}" ] || kill -USR1 "$launcher"' "$warning"
+    trap 'caught=1 warned=1; [ -z "${launcher:-}" ] || kill -USR1 "$launcher"' "$warning"
     trap 'caught=1 ended=1' TERM
-    say "start $((restarts + 1)): hpcfl train $*"
+    say "start $((restarts + 1)): hpcfl $*"
+    local before after
+    before=$(failures)
     run_ranks "$@"
+    # an exception on one rank ends them all and marks the cell, which the next start passes over
+    while after=$(failures) && [[ $code != @(0|75) && $after != "$before" && -z ${ended:-} ]]; do
+        say "a cell of the study failed; going on with the others"
+        [ -z "${warned:-}" ] || { code=75 && break; }
+        before=$after
+        run_ranks "$@"
+    done
     if [ "$code" != 75 ]; then
         rm -f "${counter:-}"
     elif [ -n "${ended:-}" ]; then

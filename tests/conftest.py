@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,11 @@ from hpcfl.cli import main
 ROOT = Path(__file__).parent.parent
 HERE = Path(sys.executable).parent
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "HYDI_")
+
+
+def examples(page: str) -> list[str]:
+    """Returns the Python examples of a page of the documentation."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)

@@ -47,6 +47,8 @@ LAYERS = {
     | PARTS
     | {"arena", "client", "devices", "federation", "records", "samples", "semi", "state", "step"},
     "log": BASE | PARTS | {"configfile", "federation", "files"},
+    "watch": {"errors", "guard", "log", "screen", "stopwatch"},
+    "export": {"errors", "log"},
     "heatmap": {"federation", "files"},
     "machine": {"arena", "cores", "errors"},
     "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule", "step"},

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 JOBS = ROOT / "jobs"
 SCRIPTS = sorted(path for path in JOBS.iterdir() if path.suffix in {".sbatch", ".pbs", ".lsf", ".sh"})
-SCENARIOS = ("nodes", "mpich-mpirun", "openmpi", "walltime", "array", "node-failure", "cancel")
+SCENARIOS = ("nodes", "mpich-mpirun", "openmpi", "walltime", "array", "study", "node-failure", "cancel")
 
 # srun runs rank 0 and forwards a signal to all its processes; hpcfl ends with $CODE, at once or when told to
 STAND_INS = {
@@ -114,6 +114,17 @@ def test_slurm_requeues_a_run_that_can_continue(job: Job):
     )
 
 
+def test_rank_0_leaves_its_code_before_others_end(tmp_path: Path):
+    text = (
+        "SLURM_JOB_ID=1 SLURM_JOB_END_TIME=1; source lib.sh\n"
+        f'SLURM_PROCID=0 bash -c "$rank" {tmp_path}/code bash -c "sleep 1; exit 1" &\n'
+        f'SLURM_PROCID=1 bash -c "$rank" {tmp_path}/code false; echo $?; cat {tmp_path}/code\n'
+        f'SLURM_PROCID=1 bash -c "$rank" {tmp_path}/code bash -c "exit 75"; echo $?'
+    )
+    done = subprocess.run(["bash", "-c", text], cwd=JOBS, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1", "0"]
+
+
 def test_pbs_submits_itself_anew(job: Job):
     code, _ = job.run("train.pbs", CODE="75", HPCFL_ARGS="a.toml --out 'my run.h5'", HPCFL_RESTARTS="4")
     assert (code, job.calls("qsub")) == (75, [f"qsub -V {JOBS}/train.pbs restarts=5"])
@@ -137,7 +148,7 @@ def test_a_run_is_not_restarted_for_ever(job: Job, script: str):
 
 def test_every_life_has_a_step_number_of_its_own(job: Job):
     assert job.run("train.sbatch", SLURM_RESTART_COUNT="2")[0] == 0
-    assert job.calls("srun")[:2] == ["srun --ntasks=1 bash -c :"] * 2
+    assert job.calls("srun")[:2] == ["srun --nodes=1 --ntasks=1 bash -c true"] * 2
     assert (len(job.calls("srun")), len(job.calls("hpcfl"))) == (3, 1)
 
 
@@ -161,6 +172,15 @@ def test_the_warning_reaches_the_ranks(job: Job, script: str, mpi: str):
     assert "queued again" in said
 
 
+@pytest.mark.parametrize(("code", "want"), [("138", 75), ("10", 75), ("1", 1), ("137", 137)])
+def test_a_warning_before_hpcfl_listens_ends_no_job(job: Job, code: str, want: int):
+    with job.start("train.sbatch", CODE=code, WAITS="1", HPCFL_MPI="mpirun") as process:
+        await_ready(job)
+        process.send_signal(signal.SIGUSR1)
+        process.communicate(timeout=20)
+    assert (process.returncode, len(job.calls("scontrol"))) == (want, int(want == 75))
+
+
 def test_pbs_warns_itself_before_the_walltime(job: Job):
     code, said = job.run("train.pbs", CODE="75", WAITS="1", WALLTIME="00:00:03", HPCFL_WARNING="2")
     assert (code, len(job.calls("qsub"))) == (75, 1), said
@@ -175,17 +195,6 @@ def test_a_cancelled_job_does_not_come_back(job: Job):
         said = process.communicate(timeout=20)[1]
     assert (process.returncode, job.calls("scontrol")) == (75, [])
     assert "stopped from outside" in said
-
-
-def test_a_study_runs_one_line_per_task(job: Job):
-    (job.place / "cells").write_text(
-        "--set seed=1\n--set \"models.list=['a', 'b']\" --out $(touch x).h5\n# no\n"
-    )
-    assert job.run("study.sbatch", "cells", CODE="75")[0] == 75
-    assert job.calls("hpcfl") == ["hpcfl 1: <train><--set><models.list=['a', 'b']><--out><$(touch><x).h5>"]
-    assert job.calls("scontrol") == ["scontrol requeue 9_2"]  # 9 alone is the whole array
-    assert job.run("study.sbatch", "cells", SLURM_ARRAY_TASK_ID="3", CODE="1")[0] == 0
-    assert len(job.calls("hpcfl")) == 1
 
 
 @pytest.mark.parametrize(

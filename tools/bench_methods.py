@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from hpcfl.log.reader import Run, read
+from hpcfl.log.summary import INFERENCES
 from hpcfl.methods.catalogue import CATALOGUE
-from hpcfl.show import INFERENCES
 
 SETTINGS = ["data.name=cifar100-20k", "models.list=['cnn1','cnn2','cnn3','cnn4']", "federation.rounds=20"]
 LAST = 5

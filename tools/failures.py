@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcfl.log.reader import read
+from hpcfl.log.sign import read_sign, sign_path
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 10.0
@@ -164,9 +165,11 @@ def raises(mpi: str, directory: Path, rng: random.Random) -> str:
 
 
 def slow(mpi: str, directory: Path, rng: random.Random) -> str:
-    """A rank that stands still for a while is waited for, asleep; the run then ends as usual."""
-    job = start(mpi, 4, directory, 60)
-    victim = rng.choice(list(job.ranks.values()))
+    """A rank that stands still for a while is named, and waited for, asleep; the run then ends as usual."""
+    nodes = rng.choice([1, 3])
+    job = start(mpi, 4, directory, 60, f"runtime.pretend_nodes={nodes}")
+    rank = rng.choice(list(job.ranks))
+    victim = job.ranks[rank]
     os.kill(victim, signal.SIGSTOP)
     time.sleep(1)
     others = [pid for pid in job.ranks.values() if pid != victim]
@@ -174,12 +177,17 @@ def slow(mpi: str, directory: Path, rng: random.Random) -> str:
     time.sleep(SLOW)
     share = (sum(map(cpu_seconds, others)) - before) / SLOW / len(others)
     assert job.process.poll() is None
+    sign = read_sign(job.out)
+    assert sign is not None
+    assert rank in sign.missing or rank == 0, f"rank {rank} stands still, {sign}"
     os.kill(victim, signal.SIGCONT)
     job.gone(60)
     assert job.process.returncode == 0, "".join(job.lines)
     assert read(job.out).status == "finished"
+    assert not sign_path(job.out).exists()
     assert share < 0.1, f"waiting ranks used {share:.0%} of a core each"
-    return f"waited {SLOW + 1:g} s at {share:.1%} of a core per rank, then finished"
+    waited = f"waited {SLOW + 1:g} s for rank {rank} ({nodes} nodes)"
+    return f"{waited} at {share:.1%} of a core per rank, then finished"
 
 
 def frozen(mpi: str, directory: Path, rng: random.Random) -> str:
@@ -231,10 +239,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--slow", type=float, default=SLOW, help="seconds that a slow rank stands still")
     parser.add_argument("--each", action="store_true", help="every kind once with either MPI")
+    parser.add_argument("--skip", default="-", metavar="WORD", help="leave out kinds that begin with it")
+    parser.add_argument("--by-turns", action="store_true", help="every kind with one MPI, by turns")
     asked = parser.parse_args()
     SLOW = asked.slow
     rng = random.Random(asked.seed)
-    plan = [(kind, mpi) for kind in KINDS for mpi in LAUNCHERS]
+    plan = [(kind, mpi) for kind in KINDS if not kind.startswith(asked.skip) for mpi in LAUNCHERS]
+    if asked.by_turns:
+        plan = [pair for place, pair in enumerate(plan) if place % 4 in (0, 3)]
     if not asked.each:
         plan = [rng.choice(plan) for _ in range(asked.count)]
     failed = 0

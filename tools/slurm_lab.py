@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from slurm_cluster import Cluster
-from slurm_scenarios import SCENARIOS, Lab
+from slurm_jobs import Lab
+from slurm_scenarios import SCENARIOS
 
 
 def main() -> int:

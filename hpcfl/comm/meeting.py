@@ -29,20 +29,32 @@ class Meeting:
     stirred for so long while another waited is missing: the waiting one says so and ends the run.
     """
 
-    def __init__(self, world: MPI.Intracomm, pretend_nodes: int, counters: int, stall_seconds: float):
+    def __init__(
+        self,
+        world: MPI.Intracomm,
+        pretend_nodes: int,
+        counters: int,
+        stall_seconds: float,
+        check: Callable[[], None],
+    ):
+        """`check` is called now and then while a rank waits; it may raise."""
         real = world.Split_type(MPI.COMM_TYPE_SHARED)
         self.comm = cast(MPI.Intracomm, real.Split(real.rank * pretend_nodes // real.size, world.rank))
+        real.Free()
         self.ranks = self.comm.allgather(world.rank)
         by_node = sorted(set(map(tuple, world.allgather(self.ranks))))
         self.node, self.nodes = by_node.index(tuple(self.ranks)), len(by_node)
-        leaders = [ranks[0] for ranks in by_node]
+        self.by_leader = {ranks[0]: list(ranks) for ranks in by_node}
+        leaders = list(self.by_leader)
         # whom this rank exchanges messages with: rank 0 with every other node's first rank
         self.partners = leaders[1:] if world.rank == 0 else [0] if world.rank in leaders else []
         self.world = world
-        self.limit = stall_seconds
+        self.limit, self.check = stall_seconds, check
         self.board = Board(self.comm, counters + 1)
         self.speaker = counters
         self.turn = 0
+        self.since = 0.0
+        self.unheard: list[int] = []
         self.heard = dict.fromkeys(self.partners, 0.0)
         self.last_pulse = 0.0
         self.sent: list[MPI.Request] = []
@@ -50,6 +62,7 @@ class Meeting:
     def arrive(self) -> None:
         """Returns when every rank of the run has come here as often as this one."""
         self.turn += 1
+        self.unheard, self.since = [], time.time()
         board, turn = self.board, self.turn
         board.sync()
         board.arrived[board.rank] = turn
@@ -63,14 +76,33 @@ class Meeting:
             else:
                 self.sleep_until(lambda: bool(board.go[0] >= turn))
         board.sync()
+        self.since = 0.0
+
+    def missing(self) -> tuple[list[int], float]:
+        """Returns whom this rank waits for, and since when on the system's clock; nobody: 0.
+
+        Of another node that has not reported, all ranks. It reads memory alone, so that any thread may ask.
+        """
+        since, turn = self.since, self.turn
+        if not since:
+            return [], 0.0
+        here = [rank for rank, at in zip(self.ranks, self.board.arrived.tolist(), strict=True) if at < turn]
+        return here or [rank for leader in self.unheard for rank in self.by_leader[leader]], since
 
     def _meet_abroad(self) -> None:
         """A node's first rank, all of whose ranks are here, hears the same of all others, through rank 0."""
         if self.world.rank > 0:
             self._send(HERE)
         word = np.empty(1, dtype=np.int8)
-        heard = [self.world.Irecv([word, 0, MPI.BYTE], rank, HERE) for rank in self.partners]
-        self.sleep_until(lambda: bool(MPI.Request.Testall(heard)))
+        awaited = [self.world.Irecv([word, 0, MPI.BYTE], rank, HERE) for rank in self.partners]
+        self.unheard = self.partners
+
+        def all_heard() -> bool:
+            came = [self.partners[place] for place in MPI.Request.Testsome(awaited) or ()]
+            self.unheard = [rank for rank in self.unheard if rank not in came] if came else self.unheard
+            return not self.unheard
+
+        self.sleep_until(all_heard)
         if self.world.rank == 0:
             self._send(HERE)
 
@@ -94,6 +126,7 @@ class Meeting:
         seen, since = self.board.beats.copy(), np.full(len(self.ranks), start)
         while not done():
             self.stir()
+            self.check()
             now = time.perf_counter()
             if self.limit:
                 stirred = self.board.beats != seen
@@ -121,4 +154,6 @@ class Meeting:
             raise Fatal(f"{ranks} did not stir for {self.limit / 60:g} minutes (runtime.stall_minutes)")
 
     def free(self) -> None:
+        MPI.Request.Waitall(self.sent)
         self.board.shared.free()
+        self.comm.Free()

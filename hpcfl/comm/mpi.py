@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import mpi4py
 import numpy as np
 
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.link import COUNTERS, Link, Word
+from hpcfl.comm.link import COUNTERS, Link, Traffic, Word
 from hpcfl.errors import Refused
 
 mpi4py.rc.initialize = False
@@ -30,34 +30,30 @@ TRANSFER_NAP = 2e-4
 
 
 class MpiLink(Link):
-    """COMM_WORLD, checked against what the launcher says it started."""
+    """The ranks of a communicator."""
 
-    def __init__(self, found: Launcher):
-        library = " ".join(MPI.Get_library_version().split(",")[0].split("\n")[0].split())
-        if found.open_mpi is not None and found.open_mpi != library.startswith("Open MPI"):
-            raise Refused(
-                f"{found.name} started {found.size} processes, but this Python's MPI is {library}: each "
-                "would run alone; use the mpirun that belongs to this Python, beside it in its bin directory"
-            )
-        MPI.Init_thread(MPI.THREAD_FUNNELED)
-        self.comm = MPI.COMM_WORLD
-        if self.comm.size != found.size:
-            seen = self.comm.size
-            MPI.Finalize()
-            raise Refused(
-                f"{found.name} started {found.size} processes, but MPI ({library}) sees {seen}: each runs "
-                "alone; use the mpirun that belongs to this Python, or with srun the --mpi= that this MPI "
-                "speaks (srun --mpi=list)"
-            )
-        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        super().__init__(self.comm.rank, self.comm.size, node.rank, library)
+    def __init__(self, comm: MPI.Intracomm, library: str, last: bool = False):
+        """`last`: MPI itself ends with this link."""
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        super().__init__(comm.rank, comm.size, node.rank, library)
         node.Free()
+        self.comm, self.last = comm, last
         self.meeting: Meeting | None = None
         self.arenas: list[Shared] = []
 
+    def check(self) -> None:
+        """Called now and then while this rank waits; raises if it should not go on."""
+
+    def first(self, size: int) -> MpiLink | None:
+        self._gather_round()
+        comm = cast(MPI.Intracomm, self.comm.Split(0 if self.rank < size else MPI.UNDEFINED, self.rank))
+        return MpiLink(comm, self.library) if comm != MPI.COMM_NULL else None
+
     def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
-        self.meeting = Meeting(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes)
+        self._gather_round()
+        self.meeting = Meeting(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes, self.check)
         self.node = self.meeting.node
+        self.traffic = Traffic()
 
     def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:
         self._arrive()
@@ -102,8 +98,12 @@ class MpiLink(Link):
         assert self.meeting is not None
         self.meeting.stir()
 
+    def missing(self) -> tuple[list[int], float]:
+        return self.meeting.missing() if self.meeting else ([], 0.0)
+
     def share(self, nbytes: int) -> np.ndarray:
         assert self.meeting is not None
+        self._gather_round()
         self.arenas.append(Shared(self.meeting.comm, nbytes))
         return self.arenas[-1].bytes
 
@@ -111,14 +111,24 @@ class MpiLink(Link):
         self._gather_round()
         return self.comm.allgather(mine)
 
-    def close(self) -> None:
+    def release(self) -> None:
         self._gather_round()
+        for arena in self.arenas:
+            arena.free()
+        self.arenas.clear()
         if self.meeting is not None:
             self.meeting.free()
-        MPI.Finalize()
+            self.meeting = None
+
+    def close(self) -> None:
+        self.release()
+        if self.last:
+            MPI.Finalize()
+        else:
+            self.comm.Free()
 
     def abort(self, code: int) -> None:
-        self.comm.Abort(code)
+        MPI.COMM_WORLD.Abort(code)
 
     def _arrive(self) -> None:
         """Waits for all ranks; what others wrote to the node's memory before they came is then visible."""
@@ -143,4 +153,38 @@ class MpiLink(Link):
             return
         barrier = self.comm.Ibarrier()
         while not barrier.Test():
+            self.check()
             time.sleep(LONGEST)
+
+
+def world(found: Launcher) -> MpiLink:
+    """Starts MPI and returns the link of all ranks."""
+    return MpiLink(everybody(found), library_name(), last=True)
+
+
+def everybody(found: Launcher) -> MPI.Intracomm:
+    """Returns all ranks, checked against what the launcher says it started; starts MPI if nobody has."""
+    library = library_name()
+    if found.open_mpi is not None and found.open_mpi != library.startswith("Open MPI"):
+        raise Refused(
+            f"{found.name} started {found.size} processes, but this Python's MPI is {library}: each "
+            "would run alone; use the mpirun that belongs to this Python, beside it in its bin directory"
+        )
+    ours = not MPI.Is_initialized()
+    if ours:
+        MPI.Init_thread(MPI.THREAD_FUNNELED)
+    if MPI.COMM_WORLD.size != found.size:
+        seen = MPI.COMM_WORLD.size
+        if ours:
+            MPI.Finalize()
+        raise Refused(
+            f"{found.name} started {found.size} processes, but MPI ({library}) sees {seen}: each runs "
+            "alone; use the mpirun that belongs to this Python, or with srun the --mpi= that this MPI "
+            "speaks (srun --mpi=list)"
+        )
+    return MPI.COMM_WORLD
+
+
+def library_name() -> str:
+    """Returns the name and version of the MPI library."""
+    return " ".join(MPI.Get_library_version().split(",")[0].split("\n")[0].split())

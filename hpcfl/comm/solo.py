@@ -42,6 +42,12 @@ class Solo(Link):
     def facts(self, mine: Any) -> list[Any]:
         return [mine]
 
+    def first(self, size: int) -> Solo:
+        return self
+
+    def release(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

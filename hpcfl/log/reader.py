@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -12,7 +14,17 @@ import numpy as np
 from hpcfl.config import Config
 from hpcfl.configfile import parse
 from hpcfl.errors import BadInput
-from hpcfl.log.schema import ENTRIES, STRING, VERSION
+from hpcfl.log.schema import BY_PATH, STRING, VERSION
+
+if TYPE_CHECKING:
+    import pandas
+
+EVERYTHING = dict.fromkeys(BY_PATH, slice(None))
+"""All rows of all datasets."""
+
+
+class NoLog(BadInput):
+    """A whole file that is something else than a log, or another version's."""
 
 
 @dataclass(frozen=True)
@@ -35,28 +47,48 @@ class Run:
     def status(self) -> str:
         return str(self.attributes["status"])
 
+    @property
+    def study(self) -> str:
+        """The study that it is a cell of, with its scale; empty: none."""
+        said = self.attributes
+        return titled(str(said["study"]), str(said["scale"])) if "study" in said else ""
 
-def read(path: str | Path) -> Run:
-    """Returns the log in a file."""
+    def frame(self, name: str = "rounds") -> pandas.DataFrame:
+        """Returns a table as a pandas frame: rounds, clients, classes, client_table or client_classes."""
+        from hpcfl.log.tables import frame
+
+        return frame(self, name)
+
+
+def titled(study: str, scale: str) -> str:
+    """Returns a study's name, marked unless its scale is the full one."""
+    return study if scale == "full" else f"{study} ({scale} scale)"
+
+
+def read(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
+    """Returns the log in a file; `rows` chooses the datasets, and what of each.
+
+    HDF5 opens the file itself: handed Python's, it may call Python after its end, and crash.
+    """
     path = Path(path)
+    with _bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
+        attributes = dict(file.attrs)
+        if "schema" not in attributes or "config" not in attributes:
+            raise NoLog(f"{path} is an HDF5 file, but not a log of hpcfl")
+        if attributes["schema"] != VERSION:
+            raise NoLog(f"{path} has schema {attributes['schema']}; this version of hpcfl reads {VERSION}")
+        datasets = {
+            name: file[name].asstr()[part] if BY_PATH[name].dtype == STRING else file[name][part]
+            for name, part in rows.items()
+        }
+        return Run(path, attributes, parse(attributes["config"]), datasets)
+
+
+@contextmanager
+def _bad_input(path: Path) -> Iterator[None]:
+    """Turns what may go wrong with a file into a sentence about it."""
     try:
-        with open(path, "rb"):  # h5py's own words for a missing file are not for users
-            pass
-        with h5py.File(path, "r", locking=False) as file:
-            attributes = dict(file.attrs)
-            if "schema" not in attributes or "config" not in attributes:
-                raise BadInput(f"{path} is an HDF5 file, but not a log of hpcfl")
-            if attributes["schema"] != VERSION:
-                raise BadInput(
-                    f"{path} has schema {attributes['schema']}; this version of hpcfl reads {VERSION}"
-                )
-            datasets = {
-                entry.path: file[entry.path].asstr()[()] if entry.dtype == STRING else file[entry.path][()]
-                for entry in ENTRIES
-            }
-            return Run(path, attributes, parse(attributes["config"]), datasets)
-    except BadInput:
-        raise
+        yield
     except OSError as error:
         reason = error.strerror or "not an HDF5 file, or a damaged one"
         raise BadInput(f"cannot read {path}: {reason}") from None

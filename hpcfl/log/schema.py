@@ -110,4 +110,7 @@ ENTRIES = (
     _r("/refine/distances", "saved iteration statistic", "f8", "of pairs, by iteration; log.distances"),
 )
 
+NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
+"""What stands at the places of dimensions that are no count of anything."""
+
 BY_PATH = {entry.path: entry for entry in ENTRIES}

@@ -162,10 +162,12 @@ def test_the_file_is_whole_after_a_kill_at_any_instant(tmp_path):
         ) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()
-            for _ in range(20):
-                read(path)  # a reader never meets half a file either
-            time.sleep(0.011 * n)
-            writer.send_signal(signal.SIGKILL)
+            try:
+                for _ in range(20):
+                    read(path)  # a reader never meets half a file either
+                time.sleep(0.011 * n)
+            finally:
+                writer.send_signal(signal.SIGKILL)
         run = read(path)
         assert run["/client/loss"].shape == (run.rounds_done, 3)
 

@@ -87,10 +87,30 @@ CASES = {
     "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 
+STUDY = """
+[set]
+data.samples_per_class = 200
+federation.rounds = 4
+models.features = 8
+log.prototypes_every = 2
+[[block]]
+name = "ranks"
+grid.ranks = [1, 2, 3, 999]
+[[block]]
+name = "other"
+cells = [{train.lr = 1e30}, {train.lr = 0.01}, {partition.name = "pathological", train.lr = 0.1}]
+set.partition.classes_per_client = 9
+"""
+"""The case `full` on several numbers of ranks; a cell that diverges, one that is refused."""
+
+
+FEW_RANKS = 5
+"""On more, the methods' own runs would take too long."""
+
 
 def runs(ranks: int) -> dict[str, list[str]]:
-    """Returns the settings of every run on so many ranks; on 21 the methods' own runs would take too long."""
-    cases = {name: settings for name, settings in CASES.items() if ranks <= 5 or name not in METHODS}
+    """Returns the settings of every run on so many ranks."""
+    cases = {name: settings for name, settings in CASES.items() if ranks <= FEW_RANKS or name not in METHODS}
     return cases | {way: [*CASES["rare"], *settings] for way, settings in WAYS.items()}
 
 

@@ -11,7 +11,7 @@ from hpcfl.doctor import command
 
 def main(questions: list) -> None:
     link = open_link(launcher())
-    leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
+    leave, link.close = link.close, link.release  # type: ignore[method-assign]
     command.open_link = lambda found: link
     cores = os.sched_getaffinity(0)
     for settings, out, bound in questions:

@@ -1,10 +1,15 @@
-"""`hpcfl train`, but one rank fails at a chosen place: python -m tests.mpi.failing RANK PLACE OUT."""
+"""`hpcfl train`, but one rank fails at a chosen place: python -m tests.mpi.failing RANK PLACE OUT.
+
+At the place `cell` it is `hpcfl study run` of study.toml beside OUT.
+"""
 
 import sys
 import time
+from pathlib import Path
 
-from hpcfl import job
+from hpcfl import conduct, job
 from hpcfl.comm.launcher import launcher
+from hpcfl.study.run import run as study
 
 
 def fail(*_: object, **__: object) -> None:
@@ -17,10 +22,10 @@ def main(rank: int, place: str, out: str) -> int:
     assert found is not None
     if found.rank == rank:
         if place == "start":
-            job._federate = fail  # type: ignore[assignment]
+            conduct._federate = fail  # type: ignore[assignment]
         elif place == "plan":
             job.plan = fail  # type: ignore[assignment]
-        elif place == "train":
+        elif place == "cell":
             from hpcfl.worker import Worker
 
             original = Worker.update
@@ -29,6 +34,9 @@ def main(rank: int, place: str, out: str) -> int:
             from hpcfl.server import Server
 
             Server.refine = fail  # type: ignore[method-assign, assignment]
+    if place == "cell":
+        beside = Path(out).parent
+        return study(str(beside / "study.toml"), "full", [], str(beside), [])
     return job.train(None, ["federation.rounds=50"], out, False)
 
 

@@ -10,7 +10,7 @@ from hpcfl.comm.link import open_link
 
 def main(attempts: list) -> None:
     link = open_link(launcher())
-    leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
+    leave, link.close = link.close, link.release  # type: ignore[method-assign]
     job.open_link = lambda found: link
     for config, settings, out, fresh in attempts:
         codes = link.facts(job.train(config, settings, out, fresh))

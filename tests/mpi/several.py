@@ -1,21 +1,41 @@
-"""Runs all cases, one of them in all ways, in one MPI start: python -m tests.mpi.several DIRECTORY DATA."""
+"""All cases, a study and `hpcfl.train` in one MPI start: python -m tests.mpi.several DIRECTORY DATA."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
 from hpcfl import job
 from hpcfl.comm.launcher import launcher
 from hpcfl.comm.link import open_link
-from tests.mpi.cases import runs
+from hpcfl.comm.mpi import MPI
+from hpcfl.study.run import run as study
+from tests.mpi.cases import FEW_RANKS, runs
+from tests.mpi.guest import visit
+
+
+def resources() -> tuple[int, int]:
+    """Returns the number of mapped segments of shared memory, and of open files."""
+    mapped = Path("/proc/self/maps").read_text().splitlines()
+    return sum("/dev/shm" in line or "/SYSV" in line for line in mapped), len(os.listdir("/proc/self/fd"))
 
 
 def main(directory: Path, root: str) -> None:
     link = open_link(launcher())
-    leave, link.close = link.close, lambda: None  # type: ignore[method-assign]
+    leave, link.close = link.close, link.release  # type: ignore[method-assign]
     job.open_link = lambda found: link
     codes = {}
     for name, settings in runs(link.size).items():
         codes[name] = job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
+    if link.size <= FEW_RANKS:
+        codes["study"] = study(str(directory / "study.toml"), "full", [], str(directory / "study"), [])
+        held = resources()
+        some = ["ranks-r2", "other-lr=0.01"]
+        assert study(str(directory / "study.toml"), "full", [], str(directory / "again"), some) == 0
+        assert resources() == held, "cells give all back"
+        seen = visit(MPI.COMM_WORLD, directory)
+        if link.is_server:
+            print("guest", json.dumps(seen))
     if link.is_server:
         print("codes", codes)
     leave()

@@ -12,14 +12,19 @@ from pathlib import Path
 import pytest
 
 from hpcfl.log.reader import read
+from hpcfl.study.file import read_study
+from hpcfl.study.run import run
+from hpcfl.study.shelf import Shelf
 from tests.conftest import ROOT, Mpi, mpich, open_mpi
 
 OURS = re.compile(r"^(\[rank \d+\] |round |hpcfl: )")
 
 
-@pytest.mark.parametrize(("rank", "place"), [(2, "train"), (0, "refine"), (1, "start"), (1, "plan")])
+@pytest.mark.parametrize(("rank", "place"), [(2, "cell"), (0, "refine"), (1, "start"), (1, "plan")])
 def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, place: str):
     out = tmp_path / "run.h5"
+    study = tmp_path / "study.toml"
+    study.write_text('[[block]]\nname = "cell"\ngrid.seed = [0, 1]\nset.federation.rounds = 10\n')
     command = mpi.command(3, "-m", "tests.mpi.failing", rank, place, out)
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
@@ -31,15 +36,19 @@ def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, 
     ours = [line for line in done.stdout.splitlines() if OURS.match(line)]
     assert ours[-1] == f"[rank {rank}] ZeroDivisionError: made to fail"
     assert f"[rank {rank}] Traceback (most recent call last):" in ours
-    if place == "train":
-        assert read(out).status == "running"
+    if place == "cell":
+        assert read(tmp_path / "cell-s0.h5").status == "running"
+        assert (tmp_path / "failed" / "cell-s0.txt").read_text().startswith("rank 2\nTraceback")
+        assert run(str(study), "full", [], str(tmp_path), []) == 1, "the next start goes on with the others"
+        shelf = Shelf(tmp_path)
+        assert [shelf.look(cell).state for cell in read_study(study).cells] == ["failed", "finished"]
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_every_kind_of_failure_ends_as_it_must():
-    """Kills of ranks and of mpirun, a raise, slow and frozen ranks, with either MPI: see the script."""
+    """A raise, slow and frozen ranks, with one MPI or the other; tools/kills has the kills."""
     mpich(), open_mpi()
-    command = [sys.executable, str(ROOT / "tools" / "failures.py"), "--each"]
+    command = [sys.executable, str(ROOT / "tools" / "failures.py"), "--each", "--skip=kill", "--by-turns"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
 

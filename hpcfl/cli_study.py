@@ -1,0 +1,76 @@
+"""The commands of studies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+@click.group()
+def study() -> None:
+    """Many runs from one file: a grid over any keys, continued where it was left."""
+
+
+def _study_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds what all commands of a study take."""
+    for option in (
+        click.option("--out", metavar="DIR", help="Where the cells' logs lie. [default: runs/NAME[-small]]"),
+        click.option(
+            "--set", "settings", metavar="KEY=VALUE", multiple=True, help="In every cell; repeatable."
+        ),
+        click.option("--scale", default="full", show_default=True, help="full or small, as the file says."),
+        click.argument("path", metavar="STUDY.toml"),
+    ):
+        command = option(command)
+    return command
+
+
+@study.command("run")
+@_study_options
+@click.option("--cell", "only", metavar="NAME", multiple=True, help="This cell alone; repeatable.")
+@click.option("--retry", is_flag=True, help="In this start, run cells again that failed or diverged.")
+@click.option("--keep", is_flag=True, help="Keep checkpoints of finished cells: more rounds can extend them.")
+def run_study(**asked: Any) -> None:
+    """Run the missing cells one after another, alone or under mpirun or srun.
+
+    The same command goes on after a kill. Exit codes: 0 all that this start can run is done, 1 some cells
+    failed, diverged or are bad, 2 bad input, 75 stopped early.
+    """
+    from hpcfl.study.run import run
+
+    sys.exit(run(**asked))
+
+
+@study.command()
+@_study_options
+@click.option("-n", "ranks", type=click.IntRange(1), help="Ranks that a job has, for the time left.")
+@click.option("--all", "every", is_flag=True, help="Finished cells too.")
+def status(**asked: Any) -> None:
+    """Show how far each cell has come, and the time left."""
+    from hpcfl.study.status import print_status
+
+    print_status(**asked)
+
+
+@study.command()
+@_study_options
+@click.option("-n", "ranks", default=21, show_default=True, type=click.IntRange(1), help="Ranks of a task.")
+@click.option(
+    "--hours", default=4.0, show_default=True, type=click.FloatRange(0.01, 8760), help="Longest walltime."
+)
+@click.option("--retry", is_flag=True, help="Cells that failed, too.")
+@click.option("--script", metavar="FILE", help="The array's job script. [default: jobs/study.sbatch]")
+@click.option("--dry-run", is_flag=True, help="Print what would be submitted, and submit nothing.")
+@click.argument("options", metavar="[-- SBATCH-OPTIONS]", nargs=-1, type=click.UNPROCESSED)
+def submit(**asked: Any) -> None:
+    """Submit the missing cells as a Slurm array, packed by the time they are expected to take.
+
+    What follows -- goes to sbatch and has the last word: -- --account=me --partition=long. Cells that ask for
+    other numbers of ranks get arrays of their own.
+    """
+    from hpcfl.study.submit import submit as send
+
+    sys.exit(send(**asked))

@@ -1,0 +1,71 @@
+"""A communicator that is somebody else's: a run works on a copy of it, and never ends the processes."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from hpcfl.comm.launcher import Launcher
+from hpcfl.comm.mpi import MPI, MpiLink, everybody, library_name
+from hpcfl.errors import OtherFailed, Refused, RunFailed
+
+FAILED = 3
+"""Tag of the message by which a rank says that it cannot go on."""
+_TOLD: list[tuple[np.ndarray, MPI.Request]] = []
+"""Such messages, kept until they have arrived."""
+
+
+class Borrowed(MpiLink):
+    """What one rank raises, the others raise where they wait for it."""
+
+    def __init__(self, comm: MPI.Intracomm):
+        super().__init__(comm.Dup(), library_name())
+
+    def check(self) -> None:
+        status = MPI.Status()
+        if self.comm.Iprobe(MPI.ANY_SOURCE, FAILED, status):
+            text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+            self.comm.Recv(text, status.source, FAILED)
+            raise OtherFailed(f"rank {status.source}: {text.tobytes().decode(errors='replace')}")
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Runs the block and gives all back; what only this rank raises is told to the others first.
+
+        After that the ranks are no longer in step, and the copy is left to MPI's end.
+        """
+        known: Exception | None = None
+        try:
+            try:
+                yield
+            except OtherFailed:
+                raise
+            except (Refused, RunFailed) as error:
+                known = error
+            self.close()
+        except OtherFailed:
+            raise
+        except BaseException as error:
+            self._tell(f"{type(error).__name__}: {error}")
+            raise
+        if known is not None:
+            raise known
+
+    def _tell(self, text: str) -> None:
+        body = np.frombuffer(text.encode(errors="replace")[:1000] or b"?", dtype=np.uint8)
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        _TOLD.extend((body, self.comm.Isend(body, rank, FAILED)) for rank in others)
+
+
+def guest(comm: MPI.Intracomm | None, found: Launcher | None) -> Borrowed:
+    """Returns a link over a communicator, or over all ranks of the launcher; MPI is left as it is."""
+    if comm is None:
+        assert found is not None
+        started = MPI.Is_initialized()
+        comm = everybody(found)
+        if not started:
+            atexit.register(MPI.Finalize)
+    return Borrowed(comm)

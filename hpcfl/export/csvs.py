@@ -1,0 +1,31 @@
+"""A run as CSV files: numbers in full, so that they come back as they were; what is not there is `nan`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from hpcfl.log.reader import Run
+from hpcfl.log.tables import tables
+
+
+def write(run: Run, directory: Path) -> Iterator[str]:
+    """Writes the files of a run and yields their names."""
+    said = sorted(run.attributes.items())
+    yield _write(directory, "run", ["attribute", "value"], ([name, _plain(value)] for name, value in said))
+    for table in tables():
+        yield _write(directory, table.name, table.columns(), table.rows(run))
+
+
+def _write(directory: Path, name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    with open(directory / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+    return f"{name}.csv"
+
+
+def _plain(value: object) -> object:
+    """Returns an attribute without numpy's words around it."""
+    return value.tolist() if hasattr(value, "tolist") else value

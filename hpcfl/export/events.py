@@ -1,0 +1,74 @@
+"""A run as an event file of TensorBoard: scalars by round, the clients' accuracies, the configuration."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcfl.errors import BadInput
+from hpcfl.log.reader import Run
+from hpcfl.log.schema import ENTRIES
+
+SCALARS = tuple(entry for entry in ENTRIES if entry.dims == ("round",))
+SPREAD = "/client/accuracy"
+"""What is shown as a histogram over clients."""
+
+
+def require() -> None:
+    """Raises unless TensorBoard's own writer is installed."""
+    if find_spec("tensorboard") is None:
+        raise BadInput("--to tensorboard needs a package that is not installed: pip install tensorboard")
+
+
+def write(run: Run, directory: Path) -> Iterator[str]:
+    """Writes the event file of a run and yields its name; steps are rounds, counted from 1."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    name = f"events.out.tfevents.{time.time_ns() // 10**9:010d}.hpcfl"
+    with open(directory / name, "wb") as file:
+        writer = RecordWriter(file)
+        for event in _events(run):
+            writer.write(event.SerializeToString())
+    yield name
+
+
+def _events(run: Run) -> Iterator[Any]:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.text.summary_v2 import text_pb
+
+    start = datetime.fromisoformat(str(run.attributes["start"])).timestamp()
+    yield Event(wall_time=start, file_version="brain.Event:2")
+    texts = {"config": run.attributes["config"], "method": run.attributes.get("method", "")}
+    if run.study:
+        texts["study"] = run.study
+    for name, text in texts.items():
+        words = "\n".join(f"    {line}" for line in str(text).splitlines())
+        yield Event(wall_time=start, step=0, summary=text_pb(name, words))
+    ends = start + np.cumsum(run["/round/seconds"])
+    for t, end in enumerate(ends.tolist()):
+        yield Event(wall_time=end, step=t + 1, summary=_summary(run, t))
+
+
+def _summary(run: Run, t: int) -> Any:
+    """Returns a round: what is not a number is left out, so that lines join what was measured."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+    from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+
+    parts = []
+    with np.errstate(over="ignore"):  # TensorBoard keeps float32: what is too large becomes inf
+        for entry in SCALARS:
+            value = float(run[entry.path][t])
+            if not math.isnan(value):
+                parts.append(scalar_pb(entry.path[1:], value, entry.about))
+    known_M = run[SPREAD][t][np.isfinite(run[SPREAD][t])]
+    if len(known_M):
+        parts.append(histogram_pb(SPREAD[1:], known_M, description="one value for each client"))
+    return Summary(value=[value for part in parts for value in part.value])

@@ -1,0 +1,104 @@
+"""How long cells will take: work from their plans, speed from cells that have run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hpcfl.config import Config
+from hpcfl.errors import BadInput
+from hpcfl.federation import plan
+from hpcfl.screen import many
+from hpcfl.study.cells import Cell
+from hpcfl.study.shelf import Progress
+
+SPEED = 2e9
+"""FLOP/s of a worker as long as no cell has run: a guess on the low side, so that jobs are not too short."""
+SETUP = 2.0
+"""Seconds that a cell takes beside its rounds."""
+ROUND = 0.05
+"""Seconds that a round takes beside its clients' work."""
+BACKWARD = 2
+"""A backward pass ÷ a forward pass."""
+
+
+@dataclass
+class Estimate:
+    """Of all cells of a study, by what those that have run took."""
+
+    cells: Sequence[Cell]
+    seen: Sequence[Progress]
+    ranks: int | None
+    """Of cells that do not say so themselves; None: a worker for each participant."""
+    known: dict[str, float | BadInput] = field(default_factory=dict)
+
+    def left(self, at: int) -> float:
+        """Returns the seconds that a cell still needs: 0 where it is over, NaN where nobody can say."""
+        cell, seen = self.cells[at], self.seen[at]
+        if seen.is_over:
+            return 0.0
+        assert cell.config is not None
+        pace = seen.brief.seconds
+        if np.isnan(pace):
+            pace = ROUND + self._work(at) / self.speed(cell.config.method.name)
+        return SETUP + pace * max(0, cell.config.federation.rounds - seen.rounds)
+
+    def hindered(self, among: Sequence[int]) -> tuple[list[int], str]:
+        """Returns those that cannot be run here, as where data is not prepared, and a sentence about them."""
+        found = [at for at in among if np.isnan(self._work(at))]
+        if not found:
+            return [], ""
+        first = self.cells[found[0]]
+        assert first.config is not None
+        return (
+            found,
+            f"{many(len(found), 'cell')} cannot be run here, as {first.name}: {self._client(first.config)}",
+        )
+
+    def speed(self, method: str) -> float:
+        """FLOP/s of a worker: the median of the cells that have run, of the same method if there are any."""
+        found = self._rates.get(method) or [rate for rates in self._rates.values() for rate in rates]
+        return float(np.median(found)) if found else SPEED
+
+    @cached_property
+    def _rates(self) -> dict[str, list[float]]:
+        rates: dict[str, list[float]] = {}
+        for at, (cell, seen) in enumerate(zip(self.cells, self.seen, strict=True)):
+            if cell.config and seen.brief.seconds > 0 and self._work(at) > 0:
+                took = max(seen.brief.seconds - ROUND, 1e-3)
+                rates.setdefault(cell.config.method.name, []).append(self._work(at) / took)
+        return rates
+
+    def _work(self, at: int) -> float:
+        """Returns the FLOPs of a worker in a round of a cell, on average; NaN where it cannot be planned."""
+        config = self.cells[at].config
+        assert config is not None
+        each, number = self._client(config), config.federation.per_round
+        workers = (self.cells[at].ranks or self.ranks or number + 1) - 1
+        return np.nan if isinstance(each, BadInput) else each * number / max(1, min(workers, number))
+
+    def _client(self, config: Config) -> float | BadInput:
+        """Returns the FLOPs of a client's round, on average, or why there are none; cells alike share it."""
+        key = repr(
+            (config.data, config.partition, config.models, config.train.epochs, config.federation.clients)
+        )
+        if key not in self.known:
+            try:
+                self.known[key] = _flops(config)
+            except BadInput as error:
+                self.known[key] = error
+        return self.known[key]
+
+
+def _flops(config: Config) -> float:
+    from hpcfl.models.costs import costs
+
+    # no rule of one method may stand for cells of another
+    fed = plan(config.model_copy(update={"method": Config().method, "log": Config().log}))
+    batches = config.train.batch_size, config.runtime.inference_batch
+    counted = costs(fed.architectures, fed.data.shape, *fed.dims, *batches)
+    passes = (1 + BACKWARD) * config.train.epochs + 1
+    return float(np.mean([counted[c.architecture].flops * len(c.train) * passes for c in fed.clients]))

@@ -1,0 +1,231 @@
+"""`hpcfl study run`: the missing cells one after another, in one start of MPI."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcfl.comm.launcher import Launcher
+from hpcfl.comm.link import Link, is_mpi_error
+from hpcfl.conduct import Around, conduct
+from hpcfl.deadline import Deadline, end_time
+from hpcfl.devices import clear
+from hpcfl.errors import BadInput, Fatal, Refused, RunFailed, nearest
+from hpcfl.federation import Federation, plan
+from hpcfl.guard import DONE, FAILED, STOPPED, Signals
+from hpcfl.job import attempted, on_all_ranks
+from hpcfl.lock import restarted
+from hpcfl.log.reader import titled
+from hpcfl.screen import Screen, many, screen
+from hpcfl.study.cells import Cell
+from hpcfl.study.file import Study, read_study
+from hpcfl.study.results import belongs, write_results
+from hpcfl.study.shelf import Progress, Shelf, tally
+
+
+def run(
+    path: str,
+    scale: str,
+    settings: Sequence[str],
+    out: str | None,
+    only: Sequence[str],
+    retry: bool = False,
+    keep: bool = False,
+) -> int:
+    """Runs the cells of a study that are not over yet and returns the exit code."""
+    study = attempted(lambda: read_study(path, scale, settings))
+    cells = attempted(lambda: chosen(study, only)) if isinstance(study, Study) else study
+
+    def body(link: Link, found: Launcher | None, signals: Signals) -> int:
+        with link.agreed():
+            if isinstance(cells, Exception):
+                raise cells
+        assert isinstance(study, Study)
+        with link.agreed():
+            if len(set(link.facts(_fingerprint(cells)))) > 1:
+                raise BadInput("the ranks read different studies: start them all with the same")
+        if len({cell.config.runtime.threads for cell in cells if cell.config}) > 1:
+            raise Refused("runtime.threads: the cells of a study share their processes, and so this number")
+        return Trip(link, found, signals, study, cells, Shelf(place(study, out)), retry, keep).whole()
+
+    return on_all_ranks(body)
+
+
+def place(study: Study, out: str | None) -> Path:
+    """Returns the directory of a study; the scale is part of its name."""
+    return Path(out) if out is not None else Path("runs") / study.title
+
+
+def _fingerprint(cells: Sequence[Cell]) -> str:
+    said = repr([(cell.name, cell.settings, cell.ranks) for cell in cells])
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+def chosen(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
+    """Returns the cells of these names; all if none is named."""
+    known = {cell.name: cell for cell in study.cells}
+    for name in names:
+        if name not in known:
+            raise BadInput(f"--cell {name}: {study.path} has no such cell{nearest(name, known)}")
+    return tuple(known[name] for name in dict.fromkeys(names)) if names else study.cells
+
+
+say = Screen(0).note
+
+
+class Quiet(Screen):
+    """Says what is about to run and how it ended, and nothing in between."""
+
+    def row(self, t: int, row: object) -> None:
+        pass
+
+
+@dataclass
+class Trip:
+    """A trip through the cells of a study; every rank makes it."""
+
+    link: Link
+    found: Launcher | None
+    signals: Signals
+    study: Study
+    cells: tuple[Cell, ...]
+    """Those of this trip."""
+    shelf: Shelf
+    retry: bool
+    keep: bool
+    """Whether checkpoints of finished cells are kept, so that more rounds can extend them."""
+    began: float = field(default_factory=time.time)
+    wrong: list[str] = field(default_factory=list)
+    """Cells that cannot be run or did not end well; on rank 0."""
+    is_late: bool = False
+
+    def whole(self) -> int:
+        """Runs what is missing and returns the exit code."""
+        with self.link.agreed():
+            if self.link.is_server:
+                self.shelf.make()
+        number, early = 0, False
+        while True:
+            todo = self._next(number) if self.link.is_server and not self.signals.asked else None
+            asked, found = zip(*self.link.facts((self.signals.asked, todo)), strict=True)
+            if any(asked) or found[0] is None:
+                early = any(asked) or self.is_late
+                break
+            number, seen = found[0]
+            code = self._run(self.cells[number], seen)
+            if code == STOPPED:
+                early = True
+                break
+            number += 1
+        early = self.link.facts(early)[0]
+        if self.link.is_server:
+            self._report(early)
+        wrong = self.link.facts(bool(self.wrong))[0]
+        return STOPPED if early else FAILED if wrong else DONE
+
+    def _next(self, number: int) -> tuple[int, Progress] | None:
+        """Returns the next cell to be run, from `number` on, and how far it has come."""
+        for at in range(number, len(self.cells)):
+            cell = self.cells[at]
+            seen = self.shelf.look(cell)
+            title = titled(self.study.name, self.study.scale)
+            where = f"hpcfl: {title}, cell {at + 1} of {len(self.cells)}, {cell.name}"
+            again = self.retry and seen.state in ("failed", "diverged")
+            if seen.state == "finished":
+                continue
+            if seen.is_over and not again:
+                self._note(cell, f"{where}: {seen.state}: {seen.reason}")
+                continue
+            if seen.state == "running" and not restarted():
+                say(f"{where}: another job runs it")
+                continue
+            if cell.ranks is not None and cell.ranks > self.link.size:
+                say(f"{where}: left out, it asks for {cell.ranks} ranks and these are {self.link.size}")
+                continue
+            assert cell.config is not None
+            end = Deadline(end_time(cell.config.runtime.walltime_minutes, self.began))
+            if end.passed(0.0):
+                self.is_late = True
+                return None
+            say(where)
+            return at, seen
+        return None
+
+    def _run(self, cell: Cell, seen: Progress) -> int:
+        """Runs one cell on its ranks and returns its exit code on all."""
+        if self.link.is_server:
+            if seen.is_over:  # it is tried again
+                self.shelf.forgive(cell)
+            self.shelf.begin(cell, seen.rounds)
+        whole = cell.ranks in (None, self.link.size)
+        part = self.link if whole else self.link.first(cell.ranks or 0)
+        code, why = DONE, ""
+        if part is not None:
+            try:
+                code = self._conduct(part, cell, fresh=seen.state == "diverged")
+            except (Refused, RunFailed) as error:
+                code, why = FAILED, str(error)
+            except (Fatal, KeyboardInterrupt):
+                raise  # not the cell's own
+            except BaseException as error:
+                if not is_mpi_error(error):  # what a rank meets when another was killed
+                    self.shelf.fail(cell, f"rank {self.link.rank}\n{traceback.format_exc()}")
+                raise
+            clear()
+            if not gc.get_freeze_count():
+                gc.freeze()  # torch and all that is here to stay need not be looked at again
+            part.release() if whole else part.close()
+        code, why = self.link.facts((code, why))[0]
+        if self.link.is_server:
+            self._settle(cell, why)
+        return code
+
+    def _settle(self, cell: Cell, why: str) -> None:
+        """Notes how a cell ended; `why` it could not be run, or is not to be run again."""
+        state = self.shelf.look(cell).state
+        if state == "running":  # another job was faster
+            return
+        self.shelf.end(cell)
+        if state == "finished" and not self.keep:
+            self.shelf.drop_checkpoints(cell)
+        if why and state != "finished":
+            self._note(cell, f"hpcfl: {why}")
+
+    def _conduct(self, link: Link, cell: Cell, fresh: bool) -> int:
+        checked: Federation | Exception
+        assert cell.config is not None
+        try:
+            checked = plan(cell.config)
+        except BadInput as problem:
+            checked = problem
+        around = Around(
+            self._screen, lambda: self.signals.asked, self.began, belongs=belongs(self.study, cell)
+        )
+        return conduct(link, checked, self.shelf.log(cell), fresh, around)
+
+    def _screen(self, rounds: int) -> Screen:
+        chosen = screen(rounds, self.found)
+        return Quiet(rounds) if type(chosen) is Screen else chosen
+
+    def _note(self, cell: Cell, text: str) -> None:
+        self.wrong.append(cell.name)
+        say(text)
+
+    def _report(self, early: bool) -> None:
+        """Merges what there is, and says how far the study has come."""
+        seen = [self.shelf.look(cell) for cell in self.study.cells]
+        where = "not merged yet"
+        try:
+            if not early:  # then there may be no time for it
+                where = f"merged: {write_results(self.study, self.shelf, seen)}"
+        except (BadInput, OSError) as error:
+            where = f"not merged ({error}), the cells' logs are whole"
+        title = titled(self.study.name, self.study.scale)
+        say(f"hpcfl: {title}: {many(len(seen), 'cell')}, {tally(seen)}; {where}")
+        if early:
+            say("hpcfl: stopped early; the same command goes on")

@@ -1,0 +1,153 @@
+"""The directory of a study: a log per cell, and marks of cells that cannot be run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcfl.checkpoint import directory
+from hpcfl.configfile import difference, with_rounds
+from hpcfl.errors import BadInput, Fatal
+from hpcfl.files import aside, put
+from hpcfl.lock import held
+from hpcfl.log.reader import read
+from hpcfl.log.summary import NEEDS, Summary, summary
+from hpcfl.study.cells import Cell
+
+PATIENCE = 5
+"""Starts of a cell without a further round after which it counts as failed: something kills it every time."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a cell has come."""
+
+    state: str
+    """finished, running, unfinished, waiting; or diverged, failed, bad: it is not run (again)."""
+    rounds: int = 0
+    reason: str = ""
+    brief: Summary = field(default_factory=Summary)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("finished", "diverged", "failed", "bad")
+
+
+def tally(seen: Iterable[Progress]) -> str:
+    """Returns how many cells are in each state, in words."""
+    return ", ".join(f"{number} {state}" for state, number in Counter(each.state for each in seen).items())
+
+
+class Shelf:
+    """Where the cells of a study lie."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.jobs = path / "jobs"
+        """Of arrays: their tasks, and what they print."""
+
+    def make(self) -> None:
+        """Makes the directory."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+
+    def log(self, cell: Cell) -> Path:
+        return self.path / f"{cell.name}.h5"
+
+    def look(self, cell: Cell) -> Progress:
+        """Returns how far a cell has come, by what lies on disk."""
+        if cell.config is None:
+            return Progress("bad", reason=cell.problem)
+        rounds, brief, state = 0, Summary(), "waiting"
+        if self.log(cell).exists():
+            try:
+                run = read(self.log(cell), NEEDS)
+            except BadInput as error:
+                return Progress("bad", reason=str(error))
+            rounds, brief = run.rounds_done, summary(run)
+            wanted = cell.config.federation.rounds
+            if change := difference(with_rounds(run.config, wanted), cell.config):
+                return Progress("bad", rounds, f"{self.log(cell)} is of another configuration ({change})")
+            if run.status == "diverged":
+                return Progress("diverged", rounds, f"in round {rounds}; --retry runs it again", brief)
+            if run.status == "finished" and run.config.federation.rounds == wanted:
+                return Progress("finished", rounds, "", brief)
+            state = "unfinished"
+        if reason := self._failure(cell):
+            return Progress("failed", rounds, reason, brief)
+        if held(self.log(cell)):
+            return Progress("running", rounds, "", brief)
+        tries, _ = self._tries(cell)
+        if tries >= PATIENCE:
+            return Progress("failed", rounds, f"started {tries} times without a further round", brief)
+        return Progress(state, rounds, "", brief)
+
+    def _failure(self, cell: Cell) -> str:
+        """Returns the last word of the rank that failed in an earlier start; nothing if none did."""
+        try:
+            return self._mark(cell).read_text(errors="replace").strip().splitlines()[-1]
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except (OSError, IndexError):
+            return "unknown"
+
+    def begin(self, cell: Cell, rounds: int) -> None:
+        """Counts a start of a cell that has so many rounds; starts that bring it forward do not add up."""
+        tries, before = self._tries(cell)
+        try:
+            self._write(self._counter(cell), json.dumps([tries + 1 if rounds <= before else 1, rounds]))
+        except OSError as error:
+            raise Fatal(f"cannot write {self.path}: {error.strerror}; the same command goes on") from None
+
+    def end(self, cell: Cell) -> None:
+        """Notes that a start ended in good order."""
+        self._counter(cell).unlink(missing_ok=True)
+
+    def drop_checkpoints(self, cell: Cell) -> None:
+        """Removes what a finished cell would be continued from: all its clients, twice."""
+        shutil.rmtree(directory(self.log(cell)), ignore_errors=True)
+
+    def broke_off(self, cell: Cell) -> bool:
+        """Says whether the last start of a cell did not end in good order, or has not ended yet."""
+        return self._counter(cell).exists()
+
+    def fail(self, cell: Cell, text: str) -> None:
+        """Marks a cell as failed: any rank may know why, and the first that does is heard."""
+        with contextlib.suppress(OSError):  # the disk may be what failed
+            if not self._mark(cell).exists():
+                self._write(self._mark(cell), text)
+
+    def forgive(self, cell: Cell) -> None:
+        """Takes the marks of a cell away."""
+        try:
+            self._mark(cell).unlink(missing_ok=True)
+            self.end(cell)
+        except OSError as error:
+            raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+
+    def _tries(self, cell: Cell) -> tuple[int, int]:
+        try:
+            tries, rounds = json.loads(self._counter(cell).read_text())
+            return int(tries), int(rounds)
+        except (OSError, ValueError, TypeError):
+            return 0, -1
+
+    def _mark(self, cell: Cell) -> Path:
+        return self.path / "failed" / f"{cell.name}.txt"
+
+    def _counter(self, cell: Cell) -> Path:
+        return self.path / "starts" / f"{cell.name}.json"
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.parent.mkdir(exist_ok=True)
+        with aside(path) as part:
+            part.write_text(text)
+            put(part, path)

@@ -1,0 +1,50 @@
+"""`hpcfl study status`: how far a study has come, and how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.table import Table
+
+from hpcfl.screen import duration, many, percent
+from hpcfl.show import console
+from hpcfl.study.estimate import Estimate
+from hpcfl.study.file import read_study
+from hpcfl.study.run import place
+from hpcfl.study.shelf import Shelf, tally
+
+
+def print_status(
+    path: str, scale: str, settings: Sequence[str], out: str | None, ranks: int | None, every: bool
+) -> None:
+    """Prints one line per cell, and the whole in a line."""
+    study = read_study(path, scale, settings)
+    shelf = Shelf(place(study, out))
+    seen = [shelf.look(cell) for cell in study.cells]
+    estimate = Estimate(study.cells, seen, ranks)
+    open_ = [at for at, progress in enumerate(seen) if not progress.is_over]
+    left = {at: estimate.left(at) for at in open_}
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("cell", "state"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("rounds", "accuracy", "s/round", "left"):
+        table.add_column(heading, justify="right")
+    table.add_column("", overflow="fold")
+    for at, (cell, progress) in enumerate(zip(study.cells, seen, strict=True)):
+        of = cell.config.federation.rounds if cell.config else 0
+        brief = progress.brief
+        pace = "–" if np.isnan(brief.seconds) else f"{brief.seconds:.3f}"
+        time = "" if at not in left else "?" if np.isnan(left[at]) else duration(left[at])
+        if every or progress.state != "finished":
+            table.add_row(
+                *(cell.name, progress.state, f"{progress.rounds}/{of}", percent(brief.accuracy), pace, time),
+                progress.reason,
+            )
+    if table.row_count:
+        console().print(table)
+    known = [seconds for seconds in left.values() if not np.isnan(seconds)]
+    total = f"; about {duration(sum(known))} left in one job" if known else ""
+    print(f"{study.title}: {many(len(seen), 'cell')}, {tally(seen)}{total}")
+    if hindrance := estimate.hindered(open_)[1]:
+        print(hindrance)

@@ -1,0 +1,185 @@
+"""`hpcfl study submit`: the missing cells as arrays of Slurm, packed by the time they will take."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpcfl.errors import BadInput
+from hpcfl.files import aside, put
+from hpcfl.screen import duration, many
+from hpcfl.study.cells import Cell
+from hpcfl.study.estimate import Estimate
+from hpcfl.study.file import Study, read_study
+from hpcfl.study.run import place, say
+from hpcfl.study.shelf import Shelf, tally
+
+RESERVE = 1.5
+"""A task's walltime ÷ what it is expected to take; one that is still too short is queued again."""
+SHORTEST = 10 * 60.0
+"""Seconds of the shortest walltime: jobs are warned two minutes before their end."""
+LARGEST = 1000
+"""Tasks of an array: Slurm's own default limit is 1001."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Cells that run one after another in one job."""
+
+    cells: tuple[Cell, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Array:
+    """Tasks on the same number of ranks, each with the same number of threads."""
+
+    ranks: int
+    threads: int
+    tasks: tuple[Task, ...]
+
+    @property
+    def longest(self) -> float:
+        return max(task.seconds for task in self.tasks)
+
+    def minutes(self, most: float) -> int:
+        """Returns the walltime of each task, of at most so many seconds."""
+        return math.ceil(max(SHORTEST, min(most, RESERVE * self.longest)) / 60)
+
+    def __str__(self) -> str:
+        cells, seconds = sum(len(task.cells) for task in self.tasks), sum(task.seconds for task in self.tasks)
+        cost = seconds * self.ranks * self.threads / 3600
+        return (
+            f"{many(cells, 'cell')} in {many(len(self.tasks), 'task')} of up to {duration(self.longest)} "
+            f"on {many(self.ranks, 'rank')}, about {cost:.2f} core hours"
+        )
+
+
+def pack(cells: Sequence[Cell], seconds: Sequence[float], limit: float) -> tuple[Task, ...]:
+    """Returns tasks of at most `limit` seconds, the longest first; a cell that takes longer is alone.
+
+    The longest cells are dealt first, each to the shortest task. Within a task cells keep their order.
+    """
+    fewest = math.ceil(sum(min(s, limit) for s in seconds) / limit)
+    heap = [(0.0, task) for task in range(max(1, min(len(cells), LARGEST, fewest)))]
+    mine: list[list[int]] = [[] for _ in heap]
+    for at in sorted(range(len(cells)), key=lambda at: (-seconds[at], at)):
+        load, task = heap[0]
+        if mine[task] and load + seconds[at] > limit and len(mine) < LARGEST:
+            load, task = 0.0, len(mine)
+            mine.append([])
+            heapq.heappush(heap, (load, task))
+        mine[task].append(at)
+        heapq.heapreplace(heap, (load + seconds[at], task))
+    tasks = [Task(tuple(cells[at] for at in sorted(each)), sum(seconds[at] for at in each)) for each in mine]
+    return tuple(sorted(tasks, key=lambda task: -task.seconds))
+
+
+def arrays(cells: Sequence[Cell], seconds: Sequence[float], ranks: int, limit: float) -> list[Array]:
+    """Returns an array for every number of ranks and threads that cells ask for; others get `ranks`."""
+    shared: dict[tuple[int, int], list[int]] = {}
+    for at, cell in enumerate(cells):
+        assert cell.config is not None
+        shared.setdefault((cell.ranks or ranks, cell.config.runtime.threads), []).append(at)
+    return [
+        Array(*both, pack([cells[at] for at in mine], [seconds[at] for at in mine], limit))
+        for both, mine in shared.items()
+    ]
+
+
+def submit(
+    path: str,
+    scale: str,
+    settings: Sequence[str],
+    out: str | None,
+    ranks: int,
+    hours: float,
+    retry: bool,
+    script: str | None,
+    dry_run: bool,
+    options: Sequence[str],
+) -> int:
+    """Writes the tasks of each array to a file, submits it, and returns the exit code."""
+    study = read_study(path, scale, settings)
+    shelf, job, most = Shelf(place(study, out)), _script(script), 3600 * hours
+    common = ["study", "run", path, "--scale", scale, "--out", str(shelf.path)]
+    common += [f"--set={setting}" for setting in settings]
+    if broken := [word for word in common if "\n" in word]:
+        raise BadInput(f"{broken[0]!r} has a line break, and a task is one line")
+    cells, seconds = _missing(study, shelf, ranks, retry)
+    stamp, logs = time.strftime("%Y%m%d-%H%M%S"), str(shelf.jobs).replace("%", "%%")
+    for array in arrays(cells, seconds, ranks, most / RESERVE):
+        tasks = shelf.jobs / f"{stamp}-{array.ranks}x{array.threads}.txt"
+        lines = [shlex.join([*common, *(f"--cell={c.name}" for c in task.cells)]) for task in array.tasks]
+        command = [
+            *("sbatch", f"--array=1-{len(lines)}", f"--job-name={study.title}", f"--output={logs}/%A_%a.log"),
+            *(f"--ntasks={array.ranks}", f"--cpus-per-task={array.threads}", f"--time={array.minutes(most)}"),
+            *(*options, str(job), str(tasks)),
+        ]
+        say(f"{array}\n{shlex.join(command)}")
+        if dry_run:
+            say("\n".join(f"  {line}" for line in lines))
+            continue
+        for cell in (cell for task in array.tasks for cell in task.cells if retry):
+            if shelf.look(cell).state == "failed":
+                shelf.forgive(cell)
+        _send(tasks, lines, command)
+    return 0
+
+
+def _script(given: str | None) -> Path:
+    """Returns the job script; what it reads must be where jobs will look for it."""
+    folder = Path(os.environ.get("HPCFL_JOBS", "jobs"))
+    script = Path(given) if given else folder / "study.sbatch"
+    for each in (script, folder / "lib.sh"):
+        if not each.is_file():
+            raise BadInput(
+                f"{each} is not there: submit from the repository's directory, "
+                "or set HPCFL_JOBS to the full path of its jobs/"
+            )
+    return script
+
+
+def _missing(study: Study, shelf: Shelf, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
+    """Returns the cells that are neither over nor running, and their seconds; says what is left out."""
+    seen = [shelf.look(cell) for cell in study.cells]
+    say(f"{study.title}: {many(len(seen), 'cell')}, {tally(seen)}")
+    if retry:
+        seen = [replace(each, state="waiting") if each.state == "failed" else each for each in seen]
+    estimate = Estimate(study.cells, seen, ranks)
+    todo = [at for at, each in enumerate(seen) if not each.is_over and each.state != "running"]
+    hindered, hindrance = estimate.hindered(todo)
+    if hindered == todo != []:
+        raise BadInput(hindrance)
+    if hindered or not todo:
+        say(hindrance or "nothing to submit")
+    todo = sorted(set(todo) - set(hindered))
+    # what was killed before comes last, so that it does not keep the others waiting again
+    todo.sort(key=lambda at: shelf.broke_off(study.cells[at]))
+    return [study.cells[at] for at in todo], [estimate.left(at) for at in todo]
+
+
+def _send(tasks: Path, lines: Sequence[str], command: Sequence[str]) -> None:
+    try:
+        tasks.parent.mkdir(parents=True, exist_ok=True)
+        with aside(tasks) as part:
+            part.write_text("".join(f"{line}\n" for line in lines))
+            put(part, tasks)
+    except OSError as error:
+        raise BadInput(f"cannot write {tasks}: {error.strerror}") from None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+        problem = f"sbatch refused it: {' '.join(done.stderr.split())}" if done.returncode else ""
+    except OSError as error:
+        problem = f"cannot start sbatch: {error.strerror}; --dry-run only prints"
+    if problem:
+        tasks.unlink()
+        raise BadInput(problem)
+    say(done.stdout.strip())

@@ -1,0 +1,1 @@
+"""The live view of a run from anywhere that sees its file system."""

@@ -1,0 +1,158 @@
+"""`hpcfl watch`: looks, shows, and ends with the run."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+
+from hpcfl.errors import BadInput
+from hpcfl.guard import DONE, FAILED, INTERRUPTED
+from hpcfl.log.reader import NoLog, Run
+from hpcfl.screen import percent
+from hpcfl.watch.picture import accuracy, headline, picture, printable, remarks
+from hpcfl.watch.sight import Eye, Sight
+from hpcfl.watch.view import SILENCE, Memory, View
+
+PATIENCE = 5.0
+"""Seconds after which a file that cannot be read was never a log, and not only late."""
+CODES = {"finished": DONE, "stopped": DONE, "diverged": FAILED}
+
+
+class Display(Protocol):
+    def __enter__(self) -> Display: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, view: View) -> None: ...
+
+
+class Drawn:
+    """The picture, drawn anew in its place."""
+
+    def __init__(self, path: Path, console: Console):
+        self.path, self.console = path, console
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
+        self.live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Display:
+        self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.live.stop()
+
+    def show(self, view: View) -> None:
+        self.live.update(picture(view, self.path, self.console.width), refresh=True)
+
+
+class Lines:
+    """One plain line per new round, and one for each thing that is not as it should be, when it begins."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run: Run | None = None
+        self.waited = False
+        """Whether there was no run at first, so that all its rows are new."""
+        self.told: set[str] = set()
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def show(self, view: View) -> None:
+        if view.run is None:
+            self.waited = True
+        elif view.run is not self.run:
+            self._rows(view.run)
+        overdue = view.waited > max(SILENCE, 2 * view.pace)
+        now = {label: text for label, text in remarks(view, self.path) if label != "missing" or overdue}
+        if view.ended and view.run:
+            done = f"{view.done} of {view.rounds} rounds"
+            now = {"end": f"{view.ended}, {done}; accuracy {accuracy(view.run)}"} | now
+        for label, text in now.items():
+            if label not in self.told:
+                self._say(text)
+        self.told = set(now)
+
+    def _rows(self, run: Run) -> None:
+        before, self.run = self.run, run
+        if before is None or before.attributes["start"] != run.attributes["start"]:
+            self._say(headline(run))
+            first = 0 if before or self.waited else run.rounds_done - 1
+        elif before.attributes["restarts"] != run.attributes["restarts"]:
+            self._say(f"continued: {run.rounds_done} rounds so far")
+            first = run.rounds_done
+        else:
+            first = before.rounds_done
+        values = zip(
+            *(run[f"/round/{name}"].tolist() for name in ("accuracy", "loss", "seconds")), strict=True
+        )
+        for t, (right, loss, seconds) in enumerate(values):
+            if t >= first:
+                rounds = run.config.federation.rounds
+                facts = f"accuracy {percent(right)}  loss {loss:.4g}  {seconds:.2f} s"
+                self._say(f"round {t + 1}/{rounds}  {facts}")
+
+    def _say(self, text: str) -> None:
+        print(printable(text), flush=True)
+
+
+def watch(name: str, every: float, once: bool) -> int:
+    """Shows a run until it has ended, or once; returns the exit code."""
+    if math.isnan(every):
+        raise BadInput("--every nan: must be a number of seconds")
+    path = Path(name)
+    terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else 120)
+    try:
+        if once:
+            return _once(path, console)
+        return follow(path, every, Drawn(path, console) if terminal else Lines(path))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _once(path: Path, console: Console) -> int:
+    sight, memory = Sight(path), Memory()
+    view = memory.view(sight(), 0.0)
+    if view.run is None and not view.absent:  # a late file system deserves a second look
+        time.sleep(1)
+        view = memory.view(sight(), 0.0)
+    if view.run is None:
+        raise view.problem or BadInput(f"cannot read {path}: No such file or directory")
+    console.print(picture(view, path, console.width))
+    return DONE
+
+
+def follow(path: Path, every: float, display: Display) -> int:
+    """Looks and shows until the run has ended; returns the exit code.
+
+    A run that was stopped before is left at once; one that is stopped while it is watched is waited for: its
+    job may be in the queue again.
+    """
+    eye, memory, began, moved = Eye(Sight(path)), Memory(), time.monotonic(), False
+    eye.start()
+    with display:
+        while True:
+            start = time.monotonic()
+            view = memory.view(eye.ask(every), eye.asked)
+            hopeless = isinstance(view.problem, NoLog) or start - began > PATIENCE
+            if view.run is None and view.problem and hopeless:
+                raise view.problem
+            display.show(view)
+            moved = moved or (view.run is not None and not view.ended)
+            if view.ended and not (view.ended == "stopped" and moved):
+                return CODES.get(view.ended, FAILED)
+            time.sleep(max(0.0, start + every - time.monotonic()))

@@ -1,0 +1,117 @@
+"""Runs that were stopped end bit for bit as undisturbed ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcfl.checkpoint import read_manifest
+from hpcfl.log.reader import read
+from tests.checkpoint.runs import SMALL, stopped
+from tests.mpi.cases import KSHOT, OWN, results
+
+METHODS = {
+    "fedproto": ["log.evaluate_every=2", "method.aggregate=weighted"],
+    "protonorm": ["log.evaluate_every=3"],
+    "fedtgp-sparse": [*OWN["fedtgp-sparse"], "train.momentum=0.5"],
+    "anchor": ["method.prototypes=running"],
+    "fedsap-ssl": [*KSHOT, "method.semi=2", "federation.participation=12"],
+    "local": [],
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_stopped_after_every_round_and_continued(train, in_haste, name):
+    settings = (f"method.name={name}", *METHODS[name])
+    in_haste[0] = 1000
+    assert train("whole.h5", *settings).exit_code == 0
+    for rounds in range(1, 6):
+        in_haste[0] = 1
+        done = train("parts.h5", *settings)
+        assert done.exit_code == 75, done.output
+        assert f"the same command goes on after round {rounds}" in done.output
+        assert read("parts.h5").rounds_done == rounds
+        assert read("parts.h5").status == "stopped"
+    in_haste[0] = 1000
+    done = train("parts.h5", *settings)
+    assert done.exit_code == 0
+    assert "continues after round 5 of 6" in done.output
+    got, want = results(Path("parts.h5")), results(Path("whole.h5"))
+    assert [path for path in want if got[path] != want[path]] == []
+    log = read("parts.h5")
+    assert (log.status, log.attributes["restarts"]) == ("finished", 5)
+    assert train("parts.h5", *settings).output == (
+        "parts.h5 is finished: 6 rounds; --fresh keeps it aside and runs again\n"
+    )
+
+
+def test_the_last_two_are_kept_and_clients_that_did_not_change_refer_to_older_files(train, in_haste):
+    store = stopped(train, in_haste)
+    newest, older = (read_manifest(path) for path in store.manifests())
+    assert newest.round == 3
+    changed = np.any(read("run.h5")["/round/participants"][older.round + 1 :], axis=0).tolist()
+    assert not all(changed)
+    for i in range(20):
+        assert (newest.clients[i] != older.clients[i]) == changed[i]
+        assert (newest.clients[i].file.startswith("3-")) == changed[i]
+        assert store.read(newest.clients[i]).nbytes == newest.clients[i].nbytes
+    named = {piece.file for m in (newest, older) for piece in (*m.clients, m.server)}
+    manifests = {f"manifest-{m.round}.json" for m in (newest, older)}
+    assert {p.name for p in store.path.iterdir()} == named | manifests
+
+
+def test_a_rank_that_trains_all_that_it_must_save_completes_its_checkpoints(train, in_haste):
+    """One rank in its pool and everybody in every round: nothing is left to save when the work is done."""
+    everybody = "federation.participation=1.0"
+    store = stopped(train, in_haste, 4, everybody)
+    manifests = [read_manifest(path) for path in store.manifests()]
+    assert (len(manifests), manifests[0].round) == (2, 3)
+    for manifest in manifests:
+        assert len([store.read(piece) for piece in manifest.clients]) == 20
+    done = train("run.h5", everybody)
+    assert "continues after round 4 of 6" in done.output
+    train("whole.h5", everybody)
+    assert results(Path("run.h5")) == results(Path("whole.h5"))
+
+
+def test_more_rounds_extend_a_finished_run(train, in_haste):
+    in_haste[0] = 1000
+    settings = ("method.name=fedtgp", "method.server_epochs=2")
+    train("whole.h5", *settings, "federation.rounds=9")
+    train("run.h5", *settings)
+    done = train("run.h5", *settings, "federation.rounds=9")
+    assert done.exit_code == 0, done.output
+    assert "continues after round 6 of 9" in done.output
+    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    fewer = train("run.h5", *settings, "federation.rounds=4")
+    assert fewer.exit_code == 2
+    assert "federation.rounds = 4: run.h5 has 9 rounds already" in fewer.output
+
+
+def test_a_last_round_that_was_evaluated_out_of_turn_cannot_be_extended(train):
+    train("run.h5", "log.evaluate_every=4")
+    done = train("run.h5", "log.evaluate_every=4", "federation.rounds=9")
+    assert done.exit_code == 2
+    assert "ended with round 6, which was evaluated out of turn (log.evaluate_every = 4)" in done.output
+
+
+def test_another_configuration_is_refused_with_the_difference(train, in_haste):
+    stopped(train, in_haste)
+    done = train("run.h5", "train.lr=0.02")
+    assert done.exit_code == 2
+    assert "run.h5 is a run of another configuration (train.lr = 0.01 there, 0.02 here)" in done.output
+    assert train("run.h5", "runtime.checkpoint_minutes=3", "runtime.walltime_minutes=off").exit_code == 0
+
+
+def test_fresh_keeps_log_and_checkpoints_aside(train, in_haste, hpcfl):
+    stopped(train, in_haste)
+    done = hpcfl("train", "--out", "run.h5", "--fresh", *(f"--set={s}" for s in SMALL))
+    assert done.exit_code == 0
+    assert read("run.1.h5").status == "stopped"
+    assert Path("run.1.h5.ckpt", "manifest-3.json").exists()
+    assert Path("run.h5.ckpt", "manifest-5.json").exists()
+
+
+# --- bad days

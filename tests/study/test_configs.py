@@ -1,0 +1,115 @@
+"""The studies in configs/studies: all their cells can run, at both scales."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcfl.data.partition import partition
+from hpcfl.federation import plan
+from hpcfl.methods.catalogue import CATALOGUE, recipe
+from hpcfl.methods.rules import refuse_dims
+from hpcfl.study.file import read_study
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "configs" / "studies").glob("*.toml"))
+CLASSES = {"cifar10": 10, "cifar100": 100, "flowers102": 102, "tinyimagenet": 200}
+
+
+def configs(path, scale):
+    """Returns the configurations of a study, one of those that differ in seed and participation alone."""
+    cells = read_study(path, scale).cells
+    return {
+        (
+            config.method.model_dump_json(),
+            config.partition,
+            config.federation.clients,
+            config.models.features,
+        ): config
+        for config in (cell.config for cell in cells)
+        if config is not None
+    }.values()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("scale", ["full", "small"])
+def test_every_cell_is_fine_and_the_file_says_how_many(path, scale):
+    study = read_study(path, scale)
+    assert [cell.problem for cell in study.cells if cell.problem] == []
+    opening = study.text.split("\nabout")[0]
+    assert re.search(rf"\b{len(study.cells)} (cells|runs)\b", opening)
+    command = f"hpcfl study run configs/studies/{path.name}"
+    assert (
+        f"mpirun -n 3 {command} --scale small" if scale == "small" else f"mpirun -n 21 {command}\n"
+    ) in opening
+    if scale == "small":
+        assert len(study.cells) < 500
+        assert {cell.settings["data.name"] for cell in study.cells} == {"spiral"}
+        assert max(cell.ranks or 1 for cell in study.cells) <= 3
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_small_cells_can_be_dealt(path):
+    for config in configs(path, "small"):
+        assert len(plan(config).clients) == config.federation.clients
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_full_cells_can_be_dealt(path):
+    """CIFAR-100 has 600 images of each class; the other datasets are only checked for their dimensions."""
+    y = np.repeat(np.arange(100), 600)
+    dealt: dict = {}
+    for config in configs(path, "full"):
+        refuse_dims(
+            recipe(config.method, config.data.name), CLASSES[config.data.name], config.models.features
+        )
+        if config.data.name == "cifar100":
+            dealt[config.partition, config.federation.clients] = None
+    for settings, clients in dealt:
+        assert min(len(split.train) for split in partition(y, clients, settings)) > 1
+
+
+def test_scalability_has_what_it_promises():
+    for scale, seeds, ranks in (("full", 3, {2, 3, 5, 9, 17, 33}), ("small", 2, {2, 3})):
+        cells = read_study(FILES[[path.stem for path in FILES].index("scalability")], scale).cells
+        clients = [cell for cell in cells if cell.block == "clients"]
+        methods = {
+            name
+            for name, entry in CATALOGUE.items()
+            if not entry.about.startswith("control") and "ablation" not in entry.about and not entry.semi
+        }
+        assert {
+            tuple(
+                cell.settings[key]
+                for key in ("method.name", "federation.clients", "federation.participation")
+            )
+            for cell in clients
+        } == {(name, m, p) for name in methods for m in (20, 40, 50, 80, 100) for p in (0.2, 0.5, 1.0)}
+        assert len(clients) == len(methods) * 5 * 3 * seeds
+        for block in ("strong", "weak"):
+            mine = {
+                (cell.ranks, cell.config.federation.per_round, cell.config.partition.name)
+                for cell in cells
+                if cell.block == block and cell.config is not None
+            }
+            fixed = {"full": 64, "small": 16}[scale]
+            assert mine == {(n, fixed if block == "strong" else 4 * (n - 1), "iid") for n in ranks}
+
+
+def test_the_page_says_what_is_so(tmp_path):
+    page = (ROOT / "docs" / "studies.md").read_text()
+    for path in FILES:
+        row = next(line for line in page.splitlines() if line.startswith(f"| [{path.name}]"))
+        numbers = [len(read_study(path, scale).cells) for scale in ("full", "small")]
+        assert row.endswith(f"| {numbers[0]} | {numbers[1]} |")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "fedproto.toml").write_text((ROOT / "configs" / "fedproto.toml").read_text())
+    example = tmp_path / "studies" / "example.toml"
+    example.write_text(page.split("```toml\n")[1].split("```")[0])
+    names = [cell.name for cell in read_study(example).cells]
+    assert names[0] == "clients-local-20-1.0-s0"
+    assert {"clients-fedproto-20-0.2-s0", "weak-r3-participation=8-s0"} < {*names}
+    assert all(f"`{name}`" in page for name in ("clients-local-20-1.0-s0", "weak-r3-participation=8-s0"))
+    assert len(names) == (3 * 2 * 2 - 2) * 3 + 2 * 3
+    assert len(read_study(example, "small").cells) == len(names)

@@ -1,0 +1,144 @@
+"""The time that cells will take, against numbers derived by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcfl.errors import BadInput
+from hpcfl.federation import plan
+from hpcfl.log.summary import Summary
+from hpcfl.study import estimate
+from hpcfl.study.cells import Cell
+from hpcfl.study.estimate import ROUND, SETUP, SPEED, Estimate
+from hpcfl.study.file import read_study
+from hpcfl.study.shelf import Progress
+
+STUDY = """
+[set]
+data.samples_per_class = 60
+partition.alpha = 10.0
+models.list = ["mlp_64"]
+models.features = 4
+federation.clients = 6
+federation.rounds = 10
+[[block]]
+name = "a"
+[block.grid]
+method.name = ["fedproto", "local"]
+seed = [0, 1]
+"""
+WAITING = Progress("waiting")
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> tuple[Cell, ...]:
+    path = tmp_path / "s.toml"
+    path.write_text(STUDY)
+    return read_study(path).cells
+
+
+def ran(rounds: int, seconds: float, state: str = "finished") -> Progress:
+    return Progress(state, rounds, "", Summary(seconds=seconds))
+
+
+def test_flops_are_counted_by_hand(cells: tuple[Cell, ...]):
+    """mlp_64 is 2→64→4 with a head 4→6: 2 FLOPs a weight; training is three passes, prototypes take one."""
+    forward = 2 * (2 * 64 + 64 * 4 + 4 * 6)
+    samples = 6 * 60 * 0.75 / 6  # of a client; rounding leaves some clients one more or less
+    assert Estimate(cells, [WAITING] * 4, 7)._work(0) == pytest.approx(forward * 4 * samples, rel=0.05)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's round is 3e9 FLOPs, in every cell."""
+    monkeypatch.setattr(estimate, "_flops", lambda config: 3e9)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "workers"), [(1, 1), (2, 1), (3, 2), (4, 3), (7, 6), (21, 6), (None, 6)], ids=str
+)
+@pytest.mark.usefixtures("by_hand")
+def test_before_any_cell_has_run(cells: tuple[Cell, ...], ranks: int | None, workers: int):
+    """Six participants of 3e9 FLOPs at 2e9 FLOP/s are 9 s of one worker, in each of 10 rounds."""
+    assert SPEED == 2e9
+    want = SETUP + 10 * (ROUND + 9 / workers)
+    assert Estimate(cells, [WAITING] * 4, ranks).left(0) == pytest.approx(want)
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_cells_own_ranks_count(cells: tuple[Cell, ...]):
+    own = [replace(cells[0], ranks=3), *cells[1:]]
+    assert Estimate(own, [WAITING] * 4, 7).left(0) == pytest.approx(SETUP + 10 * (ROUND + 4.5))
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_cells_own_pace_counts_most(cells: tuple[Cell, ...]):
+    seen = [ran(4, 7.0, "unfinished"), WAITING, WAITING, ran(10, 1.0)]
+    assert Estimate(cells, seen, 7).left(0) == pytest.approx(SETUP + 7.0 * (10 - 4))
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_speed_is_that_of_the_same_method(cells: tuple[Cell, ...]):
+    """On 7 ranks a worker has 3e9 FLOPs a round: 1.5 s are 2e9 FLOP/s, 0.5 s are 6e9, 1 s is 3e9."""
+    fedproto = [ran(10, ROUND + 1.5), WAITING]
+    slow = Estimate(cells, [*fedproto, WAITING, WAITING], 7)
+    assert slow.speed("fedproto") == pytest.approx(2e9)
+    assert slow.speed("local") == pytest.approx(2e9), "of others, as long as none of its own has run"
+    both = Estimate(cells, [*fedproto, ran(10, ROUND + 0.5), ran(3, ROUND + 1.0, "diverged")], 7)
+    assert both.speed("fedproto") == pytest.approx(2e9)
+    assert both.speed("local") == pytest.approx((6e9 + 3e9) / 2), "the median of its two"
+    assert both.left(1) == pytest.approx(SETUP + 10 * (ROUND + 1.5))
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_what_is_over_needs_nothing(cells: tuple[Cell, ...]):
+    seen = [ran(10, 1.0), Progress("failed"), Progress("bad"), ran(2, 1.0, "diverged")]
+    assert [Estimate(cells, seen, 7).left(at) for at in range(4)] == [0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_log_with_more_rounds_than_asked_for_needs_no_negative_time(cells: tuple[Cell, ...]):
+    assert Estimate(cells, [ran(12, 1.0, "unfinished")] * 4, 7).left(0) == SETUP
+
+
+def test_what_cannot_be_planned_is_unknown_and_spoils_nothing(
+    cells: tuple[Cell, ...], monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(config: object) -> float:
+        raise BadInput("not prepared")
+
+    monkeypatch.setattr(estimate, "_flops", refuse)
+    found = Estimate(cells, [ran(10, 1.0), WAITING, ran(5, 1.0, "unfinished"), WAITING], 7)
+    assert math.isnan(found.left(1))
+    assert found.left(2) == SETUP + 5.0, "its own pace is known"
+    assert found.speed("fedproto") == SPEED
+    assert found.hindered([1, 3]) == ([1, 3], f"2 cells cannot be run here, as {cells[1].name}: not prepared")
+    assert found.hindered([]) == ([], "")
+
+
+def test_a_rule_of_one_method_does_not_stand_for_others(tmp_path: Path):
+    """FedSAP's semi-supervised phase needs unlabelled samples, FedProto with the same data does not."""
+    path = tmp_path / "s.toml"
+    path.write_text(STUDY.replace('"fedproto", "local"', '"fedsap-ssl", "fedproto"'))
+    made = read_study(path).cells
+    assert made[0].config is not None
+    with pytest.raises(BadInput, match="unlabelled"):
+        plan(made[0].config)
+    assert Estimate(made, [WAITING] * 4, 7).hindered(range(4)) == ([], "")
+
+
+def test_cells_alike_are_planned_once(cells: tuple[Cell, ...], monkeypatch: pytest.MonkeyPatch):
+    planned: list[object] = []
+
+    def flops(config: object) -> float:
+        planned.append(config)
+        return 1.0
+
+    monkeypatch.setattr(estimate, "_flops", flops)
+    found = Estimate(cells, [WAITING] * 4, 7)
+    assert len({found.left(at) for at in range(4)}) == 1
+    assert len(planned) == 1

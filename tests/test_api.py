@@ -1,0 +1,136 @@
+"""hpcfl from Python, in one process; tests/mpi has it under MPI."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hpcfl
+from hpcfl import job
+from hpcfl.configfile import load
+from hpcfl.study.run import run as run_study
+from hpcfl.worker import Worker
+from tests.conftest import ROOT, examples
+from tests.mpi.cases import SMALL, results
+
+TABLES = {
+    "data": {"samples_per_class": 200},
+    "federation": {"rounds": 4},
+    "models": {"features": 8},
+    "log": {"prototypes_every": 2},
+}
+"""As SMALL."""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that the command makes."""
+    out = tmp_path_factory.mktemp("small") / "small.h5"
+    assert job.train(None, SMALL, str(out), False) == 0
+    return out
+
+
+def test_train_is_the_command_whatever_the_configuration_is_given_as(small: Path, tmp_path: Path):
+    file = tmp_path / "c.toml"
+    file.write_text("models.features = 8\nlog.prototypes_every = 2\n")
+    more = ["data.samples_per_class=200", "federation.rounds=4"]
+    given: list[tuple[Any, list[str]]] = [
+        (TABLES, []),
+        (load(None, SMALL), []),
+        (None, SMALL),
+        (file, more),
+        (str(file), more),
+    ]
+    for number, (config, settings) in enumerate(given):
+        out = tmp_path / f"{number}.h5"
+        run = hpcfl.train(config, out=out, settings=settings)
+        assert run is not None
+        assert (run.path, run.status, run.rounds_done) == (out, "finished", 4)
+        assert results(out) == results(small)
+    assert "samples_per_class" in TABLES["data"], "what was given is not changed"
+
+
+def test_a_finished_run_is_returned_as_it_is(small: Path, capfd: pytest.CaptureFixture):
+    before = small.stat().st_mtime_ns
+    run = hpcfl.train(TABLES, out=small)
+    assert run is not None
+    assert (run.rounds_done, small.stat().st_mtime_ns) == (4, before)
+    assert capfd.readouterr() == ("", ""), "silent unless progress is asked for"
+
+
+def test_what_is_wrong_is_raised(small: Path, tmp_path: Path):
+    with pytest.raises(hpcfl.BadInput, match=r"train.lr = 0.0"):
+        hpcfl.train({"train": {"lr": 0.0}})
+    with pytest.raises(hpcfl.BadInput, match="another configuration"):
+        hpcfl.train(None, out=small)
+    with pytest.raises(hpcfl.RunFailed, match="every client diverged"):
+        hpcfl.train(TABLES, out=tmp_path / "d.h5", settings=["train.lr=1e30"])
+    with pytest.raises(hpcfl.BadInput, match=r"[Nn]o such"):
+        hpcfl.open_run(tmp_path / "none.h5")
+    with pytest.raises(hpcfl.BadInput, match=r"[Nn]o such"):
+        hpcfl.open_study(tmp_path / "none")
+    with pytest.raises(hpcfl.BadInput, match="holds no cells"):
+        hpcfl.open_study(tmp_path)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = hpcfl.nothing
+
+
+def test_a_signal_stops_after_the_round_and_handlers_are_put_back(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before, original = signal.getsignal(signal.SIGUSR1), Worker.update
+
+    def update(self: Worker, t: int, *more: object) -> object:
+        if t == 1 and more[0] == 0:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return original(self, t, *more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "update", update)
+        run = hpcfl.train(TABLES, out=tmp_path / "run.h5")
+    assert run is not None
+    assert (run.status, run.rounds_done) == ("stopped", 2)
+    assert signal.getsignal(signal.SIGUSR1) is before
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(hpcfl.train(TABLES, out=tmp_path / "run.h5")))
+    thread.start()  # where no handler can be set
+    thread.join()
+    assert found[0].rounds_done == 4
+    assert results(tmp_path / "run.h5") == results(small)
+
+
+def test_frames_hold_what_the_log_holds(small: Path, monkeypatch: pytest.MonkeyPatch):
+    run = hpcfl.open_run(small)
+    rounds, clients = run.frame("rounds"), run.frame("clients")
+    np.testing.assert_array_equal(rounds["accuracy"], run["/round/accuracy"])
+    np.testing.assert_array_equal(
+        clients.pivot(index="round", columns="client", values="loss"), run["/client/loss"]
+    )
+    with pytest.raises(hpcfl.BadInput, match="'x' is no table of a run: rounds, "):
+        run.frame("x")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(hpcfl.BadInput, match="pip install pandas"):
+        run.frame()
+
+
+def test_the_examples_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    alone, _, study = examples("python.md")
+    exec(alone, {})
+    assert capsys.readouterr().out.startswith("finished [")
+    path, names = (
+        ROOT / "configs" / "studies" / "scalability.toml",
+        ["clients-local-20-1.0-s0", "clients-local-20-1.0-s1"],
+    )
+    assert run_study(str(path), "small", ["federation.rounds=1"], None, names) == 0
+    found: dict[str, Any] = {"hpcfl": hpcfl}
+    exec(study, found)
+    assert found["whole"].rounds_done == 1
+    assert sorted(found["curves"]) == names
