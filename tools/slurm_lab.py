@@ -54,6 +54,8 @@ def main() -> int:
         raise
     finally:
         if not asked.keep:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
             cluster.stop()
 
 

@@ -107,14 +107,19 @@ class Meeting:
             self._send(HERE)
 
     def _send(self, tag: int) -> None:
-        """Sends an empty message to every partner; such messages need nobody's help to arrive."""
+        """Sends an empty message to every partner, who need not await it yet."""
         self.sent = [request for request in self.sent if not request.Test()]
         word = np.empty(1, dtype=np.int8)
         self.sent += [self.world.Isend([word, 0, MPI.BYTE], rank, tag) for rank in self.partners]
 
     def stir(self) -> None:
-        """Shows that this rank is alive: to its node, and now and then to its partners."""
+        """Shows that this rank is alive: to its node, and now and then to its partners.
+
+        Looking for a message moves MPI along, too: what this rank has sent may leave only in further calls
+        (seen with OFI, where the run hung), and whoever sleeps by the board makes no other.
+        """
         self.board.beats[self.board.rank] += 1
+        self.world.Iprobe(tag=ALIVE)
         now = time.perf_counter()
         if self.limit and self.partners and now - self.last_pulse > PULSE:
             self.last_pulse = now
