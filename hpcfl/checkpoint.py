@@ -194,8 +194,12 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def usable(store: Store, identity: str, rows: int) -> Iterator[tuple[Manifest | None, str]]:
-    """Yields the manifests of a run, newest first, or why one cannot be used; `rows` are those of its log."""
+def usable(store: Store, identity: str, rows: int, rounds: int) -> Iterator[tuple[Manifest | None, str]]:
+    """Yields the manifests of a run, newest first, or why one cannot be used; `rows` are those of its log.
+
+    `rounds` are all that the run is to have: the last of them does what others may not (it is evaluated in any
+    case), and a run that was killed after it, but before its log said so, does it once more.
+    """
     for path in store.manifests():
         try:
             manifest = read_manifest(path)
@@ -206,5 +210,7 @@ def usable(store: Store, identity: str, rows: int) -> Iterator[tuple[Manifest | 
             yield None, f"{path.name} belongs to another run"
         elif manifest.round >= rows:
             yield None, f"{path.name} is of round {manifest.round + 1}, the log has {rows}"
+        elif manifest.round + 1 >= rounds:
+            yield None, f"{path.name} is of the last round, after which the run did not come to its end"
         else:
             yield manifest, ""

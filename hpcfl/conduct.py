@@ -149,15 +149,18 @@ def _federate(
     with link.agreed():
         if show:
             where = placed.words() | {"device": str(device), "step": in_words(chosen), **around.belongs}
-            rows = before(old, resumed.round if resumed else -1, fed.config) if old else None
-            log = create(path, fresh, fed, link, counted, where, rows)
-            make_room(store, log, resumed.round if resumed else -1)
+            done = resumed.round if resumed else -1
+            # a finished run that cannot be extended is not given up for one that may never come so far
+            kept = fresh or (old is not None and old.status == "finished" and resumed is None)
+            rows = before(old, done, fed.config) if old and not kept else None
+            log = create(path, kept, fed, link, counted, where, rows)
+            make_room(store, log, done)
             pieces: list[Piece | None] = [*resumed.pieces] if resumed else [None] * len(fed.clients)
             last = tuple(name for name, way in chosen.items() if way.channels_last)
             keeper = Keeper(store, runtime, whose, last, token, pieces)
             deadline = Deadline(end_time(runtime.walltime_minutes, around.began))
             server = Server(fed, method, wire, log, placed.cores, cost, device, keeper, deadline, show.row)
-            greet(show, fed, link, placed, device, old, resumed)
+            greet(show, fed, link, placed, device, old, resumed, log.kept)
             if around.may_exit:
                 deadline.start(lambda: give_up(server))
     first, new = (resumed.round + 1, server.load(resumed.state) if server else None) if resumed else (0, None)

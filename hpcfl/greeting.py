@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcfl.checkpoint import Store, directory
@@ -48,13 +49,15 @@ def greet(
     device: object,
     old: Run | None,
     resumed: Resumed | None,
+    kept: Path,
 ) -> None:
-    """Says what is about to run."""
+    """Says what is about to run; `kept` is the name that an old log was given."""
     show.note(_headline(fed, link, placed, device))
     if resumed:
         show.note(f"hpcfl: continues after round {resumed.round + 1} of {fed.config.federation.rounds}")
     elif old:
-        show.note("hpcfl: no checkpoint can be used: the run starts again")
+        aside = f"; the finished one is kept as {kept}" if old.path != kept else ""
+        show.note(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
     for remark in remarks(fed.recipe, *fed.dims, fed.config.federation.rounds):
         show.note(f"hpcfl: {remark}")
     if fed.unowned:

@@ -42,7 +42,8 @@ def resume(
     note: Callable[[str], None],
 ) -> Resumed | None:
     """Returns the newest checkpoint that all ranks can read, its clients in place; None: there is none."""
-    mine = list(usable(store, identity, old.rounds_done)) if link.is_server and old else []
+    rounds = fed.config.federation.rounds
+    mine = list(usable(store, identity, old.rounds_done, rounds)) if link.is_server and old else []
     for manifest, why in link.facts(mine)[0]:
         state: dict[str, np.ndarray] = {}
         problem = why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -114,4 +115,41 @@ def test_fresh_keeps_log_and_checkpoints_aside(train, in_haste, hpcfl):
     assert Path("run.h5.ckpt", "manifest-5.json").exists()
 
 
-# --- bad days
+@pytest.mark.parametrize(("every", "said"), [(1, "continues after round "), (1000, "starts again")])
+def test_a_run_that_is_killed_after_its_last_checkpoint_ends(train, in_haste, monkeypatch, every, said):
+    in_haste[0] = 1000
+    settings = (f"runtime.checkpoint_rounds={every}", "federation.rounds=5")
+    train("whole.h5", *settings)
+
+    def killed(self, status):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hpcfl.log.writer.Log.close", killed)
+        patch.setattr("hpcfl.guard.os._exit", lambda code: None)
+        train("run.h5", *settings)
+    assert (read("run.h5").status, read("run.h5").rounds_done) == ("running", 5)
+    assert Path("run.h5.ckpt", "manifest-4.json").exists()
+    done = train("run.h5", *settings)
+    assert done.exit_code == 0, done.output
+    assert said in done.output
+    assert read("run.h5").status == "finished"
+    assert results(Path("run.h5")) == results(Path("whole.h5"))
+
+
+def test_a_stopped_run_may_be_asked_to_end_where_it_stands(train, in_haste):
+    settings = ("log.evaluate_every=3",)
+    stopped(train, in_haste, 4, *settings)
+    assert train("run.h5", *settings, "federation.rounds=4").exit_code == 0
+    train("whole.h5", *settings, "federation.rounds=4")
+    assert results(Path("run.h5")) == results(Path("whole.h5"))
+
+
+def test_a_finished_run_without_checkpoints_is_kept_when_it_is_run_for_longer(train, in_haste):
+    in_haste[0] = 1000
+    train("run.h5")
+    shutil.rmtree("run.h5.ckpt")
+    done = train("run.h5", "federation.rounds=7")
+    assert "the run starts again; the finished one is kept as run.1.h5" in done.output
+    assert (read("run.1.h5").rounds_done, read("run.1.h5").status) == (6, "finished")
+    assert (read("run.h5").rounds_done, read("run.h5").status) == (7, "finished")
