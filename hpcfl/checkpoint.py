@@ -197,8 +197,8 @@ def _remove(path: Path) -> None:
 def usable(store: Store, identity: str, rows: int, rounds: int) -> Iterator[tuple[Manifest | None, str]]:
     """Yields the manifests of a run, newest first, or why one cannot be used; `rows` are those of its log.
 
-    `rounds` are all that the run is to have: the last of them does what others may not (it is evaluated in any
-    case), and a run that was killed after it, but before its log said so, does it once more.
+    `rounds` are all that the run is to have. The last is never taken for one in between (it is evaluated in
+    any case): a run that was killed after it, before its log said so, does it once more.
     """
     for path in store.manifests():
         try:

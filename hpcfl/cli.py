@@ -76,8 +76,12 @@ def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh:
 def show(runs: tuple[str, ...]) -> None:
     """Show a run at a glance, several side by side, or a study by its directory."""
     from hpcfl.show import print_runs
+    from hpcfl.study.table import is_study, print_study
 
-    print_runs(runs)
+    if len(runs) == 1 and is_study(runs[0]):
+        print_study(runs[0])
+    else:
+        print_runs(runs)
 
 
 main.add_command(watch)

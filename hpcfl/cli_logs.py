@@ -15,8 +15,8 @@ def watch(run: str, every: float, once: bool) -> None:
     """Watch a running job from any node that sees its log.
 
     A picture that is drawn anew on a terminal, one line per new round elsewhere; it ends when the run is
-    finished or diverged; one that is stopped meanwhile is waited for to go on. Exit codes: 0 finished or
-    stopped early, 1 diverged, 2 bad input, 130 left with Ctrl-C.
+    finished or diverged; one that is stopped meanwhile is waited for to go on. Exit codes: 0 finished,
+    stopped early or, with --once, not ended yet, 1 diverged, 2 bad input, 130 left with Ctrl-C.
     """
     from hpcfl.watch.command import watch as look
 

@@ -59,9 +59,13 @@ def status(**asked: Any) -> None:
 @_study_options
 @click.option("-n", "ranks", default=21, show_default=True, type=click.IntRange(1), help="Ranks of a task.")
 @click.option(
-    "--hours", default=4.0, show_default=True, type=click.FloatRange(0.01, 8760), help="Longest walltime."
+    "--hours",
+    default=4.0,
+    show_default=True,
+    type=click.FloatRange(0.01, 8760),
+    help="Longest walltime; no job asks for less than ten minutes.",
 )
-@click.option("--retry", is_flag=True, help="Cells that failed, too.")
+@click.option("--retry", is_flag=True, help="Cells that failed, too (not those that diverged).")
 @click.option("--script", metavar="FILE", help="The array's job script. [default: jobs/study.sbatch]")
 @click.option("--dry-run", is_flag=True, help="Print what would be submitted, and submit nothing.")
 @click.argument("options", metavar="[-- SBATCH-OPTIONS]", nargs=-1, type=click.UNPROCESSED)

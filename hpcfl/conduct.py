@@ -40,6 +40,8 @@ class Around:
     """Whether this rank was asked to stop."""
     began: float = field(default_factory=time.time)
     """When the time that the run may take began."""
+    begin: Callable[[], None] = lambda: None
+    """Called on rank 0 once the run is this job's alone, before anything is done."""
     may_exit: bool = True
     """Whether a round that cannot end in time ends the process."""
     belongs: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +74,7 @@ def conduct(
                 standing = settle(path, checked, fresh, show.note)
                 if not standing.finished:
                     lock.take()
+                    around.begin()
                     standing = settle(path, checked, fresh, lambda text: None)  # nobody else writes it now
         if link.facts(standing.finished)[0]:
             return DONE

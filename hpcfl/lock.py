@@ -18,8 +18,8 @@ PATIENCE = 120.0
 
 
 def restarted() -> bool:
-    """Says whether the batch system started this job again: a lock may be its own, not let go yet."""
-    return os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+    """Says whether this job was started again, by Slurm or jobs/: a lock may be its own, not let go yet."""
+    return any(os.environ.get(name, "0") != "0" for name in ("SLURM_RESTART_COUNT", "HPCFL_RESTARTS"))
 
 
 def held(log: Path) -> bool:

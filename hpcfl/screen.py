@@ -59,6 +59,14 @@ def facts_of(row: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
+def say(text: str) -> None:
+    """Prints a line."""
+    try:
+        print(text, flush=True)
+    except OSError:  # whoever read it is gone; the run goes on
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
 class Screen:
     """One plain line per round."""
 
@@ -72,10 +80,7 @@ class Screen:
         pass
 
     def note(self, text: str) -> None:
-        try:
-            print(text, flush=True)
-        except OSError:  # whoever read it is gone; the run goes on
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        say(text)
 
     def row(self, t: int, row: Mapping[str, Any]) -> None:
         self.note(f"round {t + 1}/{self.rounds}  {facts_of(row)}")

@@ -179,10 +179,12 @@ class Server:
         accuracy = np.array(self.log.rows["/round/accuracy"])
         seconds = float(np.sum(self.log.rows["/round/seconds"]))
         done = f"{len(accuracy)} rounds in {seconds:.1f} s"
-        if np.isnan(accuracy).all():
+        evaluated = np.flatnonzero(~np.isnan(accuracy))
+        if not len(evaluated):
             return done
-        best = int(np.nanargmax(accuracy))
-        return f"{done}; accuracy {accuracy[-1]:.2%}, best {accuracy[best]:.2%} in round {best + 1}"
+        last, best = int(evaluated[-1]), int(np.nanargmax(accuracy))
+        when = "" if last == len(accuracy) - 1 else f" in round {last + 1}"
+        return f"{done}; accuracy {accuracy[last]:.2%}{when}, best {accuracy[best]:.2%} in round {best + 1}"
 
     def _accuracies(self, right_M: dict[str, np.ndarray], evaluated: bool) -> Row:
         tests_M = np.array([len(client.test) for client in self.fed.clients])

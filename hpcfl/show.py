@@ -6,14 +6,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from hpcfl.data.sources.known import KNOWN
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, bad_input, read
 from hpcfl.log.summary import INFERENCES, Summary, summary
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
@@ -30,14 +29,10 @@ def console() -> Console:
 
 def print_runs(paths: Sequence[str]) -> None:
     """Prints one run in full, or several as rows of one table."""
-    from hpcfl.study.table import is_study, print_study
-
-    if len(paths) == 1 and is_study(Path(paths[0])):
-        print_study(paths[0])
-        return
     runs = [read(path) for path in paths]
     if len(runs) == 1:
-        _print_one(runs[0])
+        with bad_input(runs[0].path):
+            _print_one(runs[0])
     else:
         _print_many(runs)
 

@@ -131,6 +131,7 @@ hpcfl_job() {
         say "a cell of the study failed; going on with the others"
         [ -z "${warned:-}" ] || { code=75 && break; }
         before=$after
+        export HPCFL_RESTARTS=$((restarts + 1)) # with --retry, cells are tried again in the first start only
         run_ranks "$@"
     done
     if [ "$code" != 75 ]; then

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hpcfl.cli import main
+from tests.study.tiny import TINY
 
 ROOT = Path(__file__).parent.parent
 HERE = Path(sys.executable).parent
@@ -38,6 +39,14 @@ def hpcfl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
     """Returns `hpcfl` as a function of its arguments, run in this process in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A study that takes seconds."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import hpcfl
 from hpcfl import job
@@ -63,6 +64,21 @@ def test_a_finished_run_is_returned_as_it_is(small: Path, capfd: pytest.CaptureF
     assert run is not None
     assert (run.rounds_done, small.stat().st_mtime_ns) == (4, before)
     assert capfd.readouterr() == ("", ""), "silent unless progress is asked for"
+
+
+def test_torch_is_left_as_it_was(tmp_path: Path):
+    torch.manual_seed(7)
+    want = torch.rand(3)
+    torch.manual_seed(7)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        hpcfl.train(TABLES, out=tmp_path / "run.h5")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert not torch.are_deterministic_algorithms_enabled()
+    torch.testing.assert_close(torch.rand(3), want, rtol=0, atol=0)
 
 
 def test_what_is_wrong_is_raised(small: Path, tmp_path: Path):

@@ -59,6 +59,13 @@ LAYERS = {
     "keeper": {"checkpoint", "comm", "config", "errors"},
     "server": BASE | PARTS | {"deadline", "federation", "keeper", "log", "schedule", "stopwatch", "tally"},
     "rounds": BASE | PARTS | {"federation", "saver", "schedule", "server", "stopwatch", "worker"},
+    "guard": {"comm", "errors"},
+    "screen": {"comm"},
+    "show": {"data", "log", "methods", "models", "screen", "stopwatch"},
+    "study": BASE
+    | PARTS
+    | {"checkpoint", "conduct", "configfile", "deadline", "devices", "federation", "files"}
+    | {"guard", "job", "lock", "log", "screen", "show"},
     "resume": BASE | PARTS | {"checkpoint", "federation", "log", "records", "schedule", "step", "worker"},
 }
 

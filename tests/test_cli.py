@@ -7,11 +7,13 @@ import struct
 import subprocess
 import sys
 import termios
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from hpcfl.configfile import dump, keys, load
+from hpcfl.deadline import Deadline
 from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES
 from hpcfl.methods.catalogue import CATALOGUE
@@ -28,6 +30,22 @@ def test_one_plain_line_per_round_where_there_is_no_terminal(hpcfl):
         assert word in lines[2]
     assert "2 rounds in" in lines[3]
     assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(("stop", "when"), [(1, None), (2, ""), (3, " in round 2")])
+def test_the_last_line_of_a_stopped_run_has_the_last_evaluated_accuracy(hpcfl, monkeypatch, stop, when):
+    rounds = count(1)
+    monkeypatch.setattr(Deadline, "passed", lambda self, seconds: next(rounds) == stop)
+    settings = ("--set=federation.rounds=4", "--set=log.evaluate_every=2")
+    done = hpcfl("train", *SMALL, *settings, "--out", "a.h5")
+    assert done.exit_code == 75
+    facts, log = done.output.splitlines()[-2].split("; ", 1)
+    assert facts.startswith(f"hpcfl: {stop} rounds in ")
+    if when is None:
+        assert log == "log: a.h5"
+    else:
+        share = f"{read('a.h5')['/round/accuracy'][1]:.2%}"
+        assert log == f"accuracy {share}{when}, best {share} in round 2; log: a.h5"
 
 
 def test_the_name_of_a_log_follows_from_the_configuration(hpcfl, monkeypatch):

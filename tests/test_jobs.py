@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -186,6 +187,20 @@ def test_pbs_warns_itself_before_the_walltime(job: Job):
     assert (code, len(job.calls("qsub"))) == (75, 1), said
 
 
+def test_pbs_leaves_no_timer_behind(job: Job):
+    seconds = 10**7 + os.getpid()  # that nobody else sleeps
+    with job.start("train.pbs", WAITS="1", PBS_WALLTIME=str(seconds), HPCFL_WARNING="0") as process:
+        await_ready(job)
+        assert sleeps(seconds)
+        process.send_signal(signal.SIGUSR1)
+        said = process.communicate(timeout=20)[1]
+    assert process.returncode == 0, said
+    end = time.monotonic() + 5
+    while sleeps(seconds):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_a_cancelled_job_does_not_come_back(job: Job):
     with job.start("train.sbatch", CODE="75", WAITS="1", HPCFL_MPI="mpirun") as process:
         await_ready(job)
@@ -220,6 +235,15 @@ def await_ready(job: Job) -> None:
     while not (job.place / "ready").exists():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def sleeps(seconds: int) -> bool:
+    """Says whether there is a process that sleeps so long."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if (process / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode():
+                return True
+    return False
 
 
 @pytest.mark.slurm

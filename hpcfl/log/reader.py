@@ -71,7 +71,7 @@ def read(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
     HDF5 opens the file itself: handed Python's, it may call Python after its end, and crash.
     """
     path = Path(path)
-    with _bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
+    with bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
         attributes = dict(file.attrs)
         if "schema" not in attributes or "config" not in attributes:
             raise NoLog(f"{path} is an HDF5 file, but not a log of hpcfl")
@@ -81,16 +81,29 @@ def read(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
             name: file[name].asstr()[part] if BY_PATH[name].dtype == STRING else file[name][part]
             for name, part in rows.items()
         }
-        return Run(path, attributes, parse(attributes["config"]), datasets)
+        run = Run(path, attributes, parse(attributes["config"]), datasets)
+        _check(run, rows)
+        return run
+
+
+def _check(run: Run, rows: Mapping[str, slice]) -> None:
+    """Raises unless the parts of a log fit together, which a late file system may not show."""
+    done = run.rounds_done
+    if not {"status", "start", "restarts"} <= run.attributes.keys() or any(
+        len(run[path]) != (done if part.start is None else min(done, -part.start))
+        for path, part in rows.items()
+        if BY_PATH[path].dims[0] == "round"
+    ):
+        raise ValueError("its parts do not fit together")
 
 
 @contextmanager
-def _bad_input(path: Path) -> Iterator[None]:
-    """Turns what may go wrong with a file into a sentence about it."""
+def bad_input(path: Path) -> Iterator[None]:
+    """Turns what may go wrong with a file, and with what was read of it, into a sentence about it."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or "not an HDF5 file, or a damaged one"
         raise BadInput(f"cannot read {path}: {reason}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise BadInput(f"cannot read {path}: not a whole log of hpcfl ({error})") from None

@@ -99,7 +99,8 @@ class Draft:
 
     def cell(self, name: str) -> Cell:
         """Returns the cell."""
-        values = {key: self.every[key] for key in self.entry | self.point}
+        # a list of networks that is asked for takes the place of a group, and the other way round
+        values = {key: self.every[key] for key in self.entry | self.point if key in self.every}
         settings = {key: value for key, value in self.settings.items() if key != RANKS}
         ranks = self.settings.get(RANKS)
         if ranks is not None and (type(ranks) is not int or ranks < 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +33,7 @@ class Estimate:
     cells: Sequence[Cell]
     seen: Sequence[Progress]
     ranks: int | None
-    """Of cells that do not say so themselves; None: a worker for each participant."""
+    """Of cells that do not say so themselves; None: as most that have run, else a worker per participant."""
     known: dict[str, float | BadInput] = field(default_factory=dict)
 
     def left(self, at: int) -> float:
@@ -41,14 +42,14 @@ class Estimate:
         if seen.is_over:
             return 0.0
         assert cell.config is not None
-        pace = seen.brief.seconds
-        if np.isnan(pace):
-            pace = ROUND + self._work(at) / self.speed(cell.config.method.name)
+        pace, ranks = seen.brief.seconds, self._ranks(at)
+        if np.isnan(pace) or seen.ranks != ranks:
+            pace = ROUND + self._work(at, ranks) / self.speed(cell.config.method.name)
         return SETUP + pace * max(0, cell.config.federation.rounds - seen.rounds)
 
     def hindered(self, among: Sequence[int]) -> tuple[list[int], str]:
         """Returns those that cannot be run here, as where data is not prepared, and a sentence about them."""
-        found = [at for at in among if np.isnan(self._work(at))]
+        found = [at for at in among if np.isnan(self._work(at, 1))]
         if not found:
             return [], ""
         first = self.cells[found[0]]
@@ -67,18 +68,30 @@ class Estimate:
     def _rates(self) -> dict[str, list[float]]:
         rates: dict[str, list[float]] = {}
         for at, (cell, seen) in enumerate(zip(self.cells, self.seen, strict=True)):
-            if cell.config and seen.brief.seconds > 0 and self._work(at) > 0:
+            if cell.config and seen.brief.seconds > 0 and self._work(at, seen.ranks) > 0:
                 took = max(seen.brief.seconds - ROUND, 1e-3)
-                rates.setdefault(cell.config.method.name, []).append(self._work(at) / took)
+                rates.setdefault(cell.config.method.name, []).append(self._work(at, seen.ranks) / took)
         return rates
 
-    def _work(self, at: int) -> float:
+    def _ranks(self, at: int) -> int:
+        """Returns the number of ranks that a cell will run on, as far as is known."""
+        cell = self.cells[at]
+        assert cell.config is not None
+        return cell.ranks or self.ranks or self._usual or cell.config.federation.per_round + 1
+
+    @cached_property
+    def _usual(self) -> int:
+        """The number of ranks that most cells ran on; 0: none has run."""
+        both = zip(self.cells, self.seen, strict=True)
+        counted = Counter(seen.ranks for cell, seen in both if seen.ranks and not cell.ranks)
+        return counted.most_common(1)[0][0] if counted else 0
+
+    def _work(self, at: int, ranks: int) -> float:
         """Returns the FLOPs of a worker in a round of a cell, on average; NaN where it cannot be planned."""
         config = self.cells[at].config
         assert config is not None
         each, number = self._client(config), config.federation.per_round
-        workers = (self.cells[at].ranks or self.ranks or number + 1) - 1
-        return np.nan if isinstance(each, BadInput) else each * number / max(1, min(workers, number))
+        return np.nan if isinstance(each, BadInput) else each * number / max(1, min(ranks - 1, number))
 
     def _client(self, config: Config) -> float | BadInput:
         """Returns the FLOPs of a client's round, on average, or why there are none; cells alike share it."""

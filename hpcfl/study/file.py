@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcfl.configfile import setting, tables_of, text_of
 from hpcfl.errors import BadInput, nearest
+from hpcfl.log.reader import titled
 from hpcfl.study.cells import Block, Cell, Exclusion, cells
 from hpcfl.study.keys import KNOWN, RANKS, SECTIONS, Settings, brief, flat, over, text
 
@@ -35,8 +36,17 @@ class Study:
 
     @property
     def title(self) -> str:
-        """Its name, with the scale unless it is the full one; also that of its directory."""
+        """Its name, marked unless its scale is the full one."""
+        return titled(self.name, self.scale)
+
+    @property
+    def slug(self) -> str:
+        """The same as part of a file's name."""
         return self.name if self.scale == "full" else f"{self.name}-{self.scale}"
+
+    def place(self, out: str | None) -> Path:
+        """Returns its directory: `out`, or one whose name has the scale in it."""
+        return Path(out) if out is not None else Path("runs") / self.slug
 
 
 def read_study(path: str | Path, scale: str = "full", settings: Sequence[str] = ()) -> Study:

@@ -15,12 +15,12 @@ import numpy as np
 from hpcfl.errors import BadInput
 from hpcfl.files import aside, put
 from hpcfl.lock import RunLock
-from hpcfl.log.reader import Run, read, titled
+from hpcfl.log.reader import Run, bad_input, read, titled
 from hpcfl.log.summary import COLUMNS, NEEDS, Summary, summary
 from hpcfl.log.tables import pandas_module
 from hpcfl.study.cells import Cell, group
 from hpcfl.study.file import Study
-from hpcfl.study.shelf import Progress, Shelf
+from hpcfl.study.shelf import Shelf
 
 if TYPE_CHECKING:
     import pandas
@@ -131,7 +131,7 @@ def open_study(path: str | Path) -> Results:
     runs = [run for log in directory.glob("*.h5") if (run := _readable(log)) and is_cell(run)]
     if not runs:
         raise BadInput(f"{directory} holds no cells of a study")
-    names = {(str(run.attributes["study"]), str(run.attributes["scale"])) for run in runs}
+    names = {(str(run.attributes.get("study")), str(run.attributes.get("scale"))) for run in runs}
     if len(names) > 1:
         raise BadInput(f"{directory} holds cells of several studies or scales: {sorted(names)}")
     cells = (_result(run, run.attributes, run.status) for run in runs)
@@ -140,7 +140,7 @@ def open_study(path: str | Path) -> Results:
 
 def is_cell(run: Run) -> bool:
     """Says whether a log is that of a cell, and not one that was kept aside."""
-    return run.attributes.get("cell") == run.path.name.removesuffix(".h5")
+    return str(run.attributes.get("cell")) == run.path.name.removesuffix(".h5")
 
 
 def _readable(log: Path) -> Run | None:
@@ -153,11 +153,12 @@ def _readable(log: Path) -> Run | None:
 
 def _result(run: Run, said: Mapping[str, Any], status: str) -> Result:
     """Returns a log as a result; `said` is what `belongs` returns of it."""
-    values = json.loads(said["values"])
-    return Result(
-        *(run.path, str(said["cell"]), str(said["block"]), values, status, run.rounds_done),
-        *(summary(run), run["/round/accuracy"]),
-    )
+    with bad_input(run.path):
+        values = dict(json.loads(said["values"]))
+        return Result(
+            *(run.path, str(said["cell"]), str(said["block"]), values, status, run.rounds_done),
+            *(summary(run), run["/round/accuracy"]),
+        )
 
 
 def _order(cell: Result) -> tuple[object, ...]:
@@ -166,20 +167,18 @@ def _order(cell: Result) -> tuple[object, ...]:
     return cell.block, *((isinstance(value, str), value) for value in known)
 
 
-def write_results(study: Study, shelf: Shelf, seen: Sequence[Progress]) -> Path:
-    """Merges the cells' logs into one file and returns its name; jobs of one study take turns.
-
-    `seen` says how far each cell has come: one that is bad has the log of another run, or none.
-    """
+def write_results(study: Study, shelf: Shelf) -> Path:
+    """Merges the cells' logs into one file and returns its name; jobs of one study take turns."""
     path = shelf.path / MERGED
     lock = RunLock(path)
     lock.take(patience=60.0)
     try:
         cells = []
-        for cell, progress in zip(study.cells, seen, strict=True):
-            run = None if progress.state == "bad" else _readable(shelf.log(cell))
-            if run:
-                cells.append(_result(run, belongs(study, cell), progress.state))
+        for cell in study.cells:  # by this turn: a cell may have ended while another job merged
+            state = shelf.look(cell).state
+            # a bad one has the log of another run, or none
+            if state != "bad" and (run := _readable(shelf.log(cell))):
+                cells.append(_result(run, belongs(study, cell), state))
         with aside(path) as part:
             with h5py.File(part, "w") as file:
                 _fill(file, Results(study.name, study.scale, tuple(cells)))

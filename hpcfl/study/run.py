@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hpcfl.comm.launcher import Launcher
 from hpcfl.comm.link import Link, is_mpi_error
@@ -20,8 +19,7 @@ from hpcfl.federation import Federation, plan
 from hpcfl.guard import DONE, FAILED, STOPPED, Signals
 from hpcfl.job import attempted, on_all_ranks
 from hpcfl.lock import restarted
-from hpcfl.log.reader import titled
-from hpcfl.screen import Screen, many, screen
+from hpcfl.screen import Screen, many, say, screen
 from hpcfl.study.cells import Cell
 from hpcfl.study.file import Study, read_study
 from hpcfl.study.results import belongs, write_results
@@ -50,15 +48,13 @@ def run(
             if len(set(link.facts(_fingerprint(cells)))) > 1:
                 raise BadInput("the ranks read different studies: start them all with the same")
         if len({cell.config.runtime.threads for cell in cells if cell.config}) > 1:
-            raise Refused("runtime.threads: the cells of a study share their processes, and so this number")
-        return Trip(link, found, signals, study, cells, Shelf(place(study, out)), retry, keep).whole()
+            raise Refused(
+                "runtime.threads: cells that run in the same processes share this number; choose those of "
+                "one by --cell, or let `hpcfl study submit` keep them apart"
+            )
+        return Trip(link, found, signals, study, cells, Shelf(study.place(out)), retry, keep).whole()
 
     return on_all_ranks(body)
-
-
-def place(study: Study, out: str | None) -> Path:
-    """Returns the directory of a study; the scale is part of its name."""
-    return Path(out) if out is not None else Path("runs") / study.title
 
 
 def _fingerprint(cells: Sequence[Cell]) -> str:
@@ -73,9 +69,6 @@ def chosen(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
         if name not in known:
             raise BadInput(f"--cell {name}: {study.path} has no such cell{nearest(name, known)}")
     return tuple(known[name] for name in dict.fromkeys(names)) if names else study.cells
-
-
-say = Screen(0).note
 
 
 class Quiet(Screen):
@@ -102,7 +95,6 @@ class Trip:
     began: float = field(default_factory=time.time)
     wrong: list[str] = field(default_factory=list)
     """Cells that cannot be run or did not end well; on rank 0."""
-    is_late: bool = False
 
     def whole(self) -> int:
         """Runs what is missing and returns the exit code."""
@@ -111,31 +103,32 @@ class Trip:
                 self.shelf.make()
         number, early = 0, False
         while True:
-            todo = self._next(number) if self.link.is_server and not self.signals.asked else None
+            todo = self._next(number) if self.link.is_server else None
             asked, found = zip(*self.link.facts((self.signals.asked, todo)), strict=True)
-            if any(asked) or found[0] is None:
-                early = any(asked) or self.is_late
+            early = found[0] is not None and (any(asked) or found[0][1] is None)
+            if early or found[0] is None:
                 break
             number, seen = found[0]
-            code = self._run(self.cells[number], seen)
-            if code == STOPPED:
-                early = True
+            if self.link.is_server:
+                say(self._where(number))
+            early = self._run(self.cells[number], seen) == STOPPED
+            if early:
                 break
             number += 1
-        early = self.link.facts(early)[0]
         if self.link.is_server:
             self._report(early)
         wrong = self.link.facts(bool(self.wrong))[0]
         return STOPPED if early else FAILED if wrong else DONE
 
-    def _next(self, number: int) -> tuple[int, Progress] | None:
-        """Returns the next cell to be run, from `number` on, and how far it has come."""
+    def _where(self, at: int) -> str:
+        return f"hpcfl: {self.study.title}, cell {at + 1} of {len(self.cells)}, {self.cells[at].name}"
+
+    def _next(self, number: int) -> tuple[int, Progress | None] | None:
+        """Returns the next cell to be run, from `number` on, and how far it has come; None: no time left."""
         for at in range(number, len(self.cells)):
-            cell = self.cells[at]
+            cell, where = self.cells[at], self._where(at)
             seen = self.shelf.look(cell)
-            title = titled(self.study.name, self.study.scale)
-            where = f"hpcfl: {title}, cell {at + 1} of {len(self.cells)}, {cell.name}"
-            again = self.retry and seen.state in ("failed", "diverged")
+            again = self.retry and not restarted() and seen.state in ("failed", "diverged")
             if seen.state == "finished":
                 continue
             if seen.is_over and not again:
@@ -149,25 +142,19 @@ class Trip:
                 continue
             assert cell.config is not None
             end = Deadline(end_time(cell.config.runtime.walltime_minutes, self.began))
-            if end.passed(0.0):
-                self.is_late = True
-                return None
-            say(where)
-            return at, seen
+            return at, None if end.passed(0.0) else seen
         return None
 
     def _run(self, cell: Cell, seen: Progress) -> int:
         """Runs one cell on its ranks and returns its exit code on all."""
-        if self.link.is_server:
-            if seen.is_over:  # it is tried again
-                self.shelf.forgive(cell)
-            self.shelf.begin(cell, seen.rounds)
+        if self.link.is_server and seen.is_over:  # it is tried again
+            self.shelf.forgive(cell)
         whole = cell.ranks in (None, self.link.size)
         part = self.link if whole else self.link.first(cell.ranks or 0)
         code, why = DONE, ""
         if part is not None:
             try:
-                code = self._conduct(part, cell, fresh=seen.state == "diverged")
+                code = self._conduct(part, cell, seen)
             except (Refused, RunFailed) as error:
                 code, why = FAILED, str(error)
             except (Fatal, KeyboardInterrupt):
@@ -196,7 +183,7 @@ class Trip:
         if why and state != "finished":
             self._note(cell, f"hpcfl: {why}")
 
-    def _conduct(self, link: Link, cell: Cell, fresh: bool) -> int:
+    def _conduct(self, link: Link, cell: Cell, seen: Progress) -> int:
         checked: Federation | Exception
         assert cell.config is not None
         try:
@@ -204,9 +191,13 @@ class Trip:
         except BadInput as problem:
             checked = problem
         around = Around(
-            self._screen, lambda: self.signals.asked, self.began, belongs=belongs(self.study, cell)
+            self._screen,
+            lambda: self.signals.asked,
+            self.began,
+            begin=lambda: self.shelf.begin(cell, seen.rounds),
+            belongs=belongs(self.study, cell),
         )
-        return conduct(link, checked, self.shelf.log(cell), fresh, around)
+        return conduct(link, checked, self.shelf.log(cell), seen.state == "diverged", around)
 
     def _screen(self, rounds: int) -> Screen:
         chosen = screen(rounds, self.found)
@@ -218,14 +209,13 @@ class Trip:
 
     def _report(self, early: bool) -> None:
         """Merges what there is, and says how far the study has come."""
-        seen = [self.shelf.look(cell) for cell in self.study.cells]
         where = "not merged yet"
         try:
             if not early:  # then there may be no time for it
-                where = f"merged: {write_results(self.study, self.shelf, seen)}"
+                where = f"merged: {write_results(self.study, self.shelf)}"
         except (BadInput, OSError) as error:
             where = f"not merged ({error}), the cells' logs are whole"
-        title = titled(self.study.name, self.study.scale)
-        say(f"hpcfl: {title}: {many(len(seen), 'cell')}, {tally(seen)}; {where}")
+        states = [self.shelf.look(cell).state for cell in self.study.cells]
+        say(f"hpcfl: {self.study.title}: {many(len(states), 'cell')}, {tally(states)}; {where}")
         if early:
             say("hpcfl: stopped early; the same command goes on")

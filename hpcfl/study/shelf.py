@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcfl.checkpoint import directory
@@ -15,7 +16,7 @@ from hpcfl.configfile import difference, with_rounds
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.files import aside, put
 from hpcfl.lock import held
-from hpcfl.log.reader import read
+from hpcfl.log.reader import bad_input, read
 from hpcfl.log.summary import NEEDS, Summary, summary
 from hpcfl.study.cells import Cell
 
@@ -32,15 +33,17 @@ class Progress:
     rounds: int = 0
     reason: str = ""
     brief: Summary = field(default_factory=Summary)
+    ranks: int = 0
+    """Those that it ran on last; 0: none yet."""
 
     @property
     def is_over(self) -> bool:
         return self.state in ("finished", "diverged", "failed", "bad")
 
 
-def tally(seen: Iterable[Progress]) -> str:
+def tally(states: Iterable[str]) -> str:
     """Returns how many cells are in each state, in words."""
-    return ", ".join(f"{number} {state}" for state, number in Counter(each.state for each in seen).items())
+    return ", ".join(f"{number} {state}" for state, number in Counter(states).items())
 
 
 class Shelf:
@@ -65,29 +68,34 @@ class Shelf:
         """Returns how far a cell has come, by what lies on disk."""
         if cell.config is None:
             return Progress("bad", reason=cell.problem)
-        rounds, brief, state = 0, Summary(), "waiting"
-        if self.log(cell).exists():
+        path, seen = self.log(cell), Progress("waiting")
+        if os.path.exists(path):
             try:
-                run = read(self.log(cell), NEEDS)
+                with bad_input(path):
+                    run = read(path, NEEDS)
+                    ranks = int(run.attributes["ranks"])
+                    seen = Progress("unfinished", run.rounds_done, "", summary(run), ranks)
             except BadInput as error:
                 return Progress("bad", reason=str(error))
-            rounds, brief = run.rounds_done, summary(run)
             wanted = cell.config.federation.rounds
             if change := difference(with_rounds(run.config, wanted), cell.config):
-                return Progress("bad", rounds, f"{self.log(cell)} is of another configuration ({change})")
+                return replace(seen, state="bad", reason=f"{path} is of another configuration ({change})")
+            if run.rounds_done > wanted:
+                reason = f"{path} has {run.rounds_done} rounds already, more than {wanted}"
+                return replace(seen, state="bad", reason=reason)
             if run.status == "diverged":
-                return Progress("diverged", rounds, f"in round {rounds}; --retry runs it again", brief)
+                reason = f"in round {run.rounds_done}; --retry runs it again"
+                return replace(seen, state="diverged", reason=reason)
             if run.status == "finished" and run.config.federation.rounds == wanted:
-                return Progress("finished", rounds, "", brief)
-            state = "unfinished"
+                return replace(seen, state="finished")
         if reason := self._failure(cell):
-            return Progress("failed", rounds, reason, brief)
-        if held(self.log(cell)):
-            return Progress("running", rounds, "", brief)
+            return replace(seen, state="failed", reason=reason)
+        if held(path):
+            return replace(seen, state="running")
         tries, _ = self._tries(cell)
         if tries >= PATIENCE:
-            return Progress("failed", rounds, f"started {tries} times without a further round", brief)
-        return Progress(state, rounds, "", brief)
+            return replace(seen, state="failed", reason=f"started {tries} times without a further round")
+        return seen
 
     def _failure(self, cell: Cell) -> str:
         """Returns the last word of the rank that failed in an earlier start; nothing if none did."""
@@ -124,13 +132,17 @@ class Shelf:
             if not self._mark(cell).exists():
                 self._write(self._mark(cell), text)
 
-    def forgive(self, cell: Cell) -> None:
-        """Takes the marks of a cell away."""
+    def forgive(self, cell: Cell) -> str:
+        """Takes the marks of a cell away, and returns what they said."""
+        said = ""
         try:
-            self._mark(cell).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                said = self._mark(cell).read_text(errors="replace")
+                self._mark(cell).unlink()
             self.end(cell)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+        return said
 
     def _tries(self, cell: Cell) -> tuple[int, int]:
         try:

@@ -11,7 +11,6 @@ from hpcfl.screen import duration, many, percent
 from hpcfl.show import console
 from hpcfl.study.estimate import Estimate
 from hpcfl.study.file import read_study
-from hpcfl.study.run import place
 from hpcfl.study.shelf import Shelf, tally
 
 
@@ -20,7 +19,7 @@ def print_status(
 ) -> None:
     """Prints one line per cell, and the whole in a line."""
     study = read_study(path, scale, settings)
-    shelf = Shelf(place(study, out))
+    shelf = Shelf(study.place(out))
     seen = [shelf.look(cell) for cell in study.cells]
     estimate = Estimate(study.cells, seen, ranks)
     open_ = [at for at, progress in enumerate(seen) if not progress.is_over]
@@ -45,6 +44,6 @@ def print_status(
         console().print(table)
     known = [seconds for seconds in left.values() if not np.isnan(seconds)]
     total = f"; about {duration(sum(known))} left in one job" if known else ""
-    print(f"{study.title}: {many(len(seen), 'cell')}, {tally(seen)}{total}")
+    print(f"{study.title}: {many(len(seen), 'cell')}, {tally(each.state for each in seen)}{total}")
     if hindrance := estimate.hindered(open_)[1]:
         print(hindrance)

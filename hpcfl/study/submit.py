@@ -14,11 +14,10 @@ from pathlib import Path
 
 from hpcfl.errors import BadInput
 from hpcfl.files import aside, put
-from hpcfl.screen import duration, many
+from hpcfl.screen import duration, many, say
 from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import Estimate
 from hpcfl.study.file import Study, read_study
-from hpcfl.study.run import place, say
 from hpcfl.study.shelf import Shelf, tally
 
 RESERVE = 1.5
@@ -50,7 +49,7 @@ class Array:
         return max(task.seconds for task in self.tasks)
 
     def minutes(self, most: float) -> int:
-        """Returns the walltime of each task, of at most so many seconds."""
+        """Returns the walltime of each task: at most so many seconds, but not less than the shortest."""
         return math.ceil(max(SHORTEST, min(most, RESERVE * self.longest)) / 60)
 
     def __str__(self) -> str:
@@ -108,7 +107,7 @@ def submit(
 ) -> int:
     """Writes the tasks of each array to a file, submits it, and returns the exit code."""
     study = read_study(path, scale, settings)
-    shelf, job, most = Shelf(place(study, out)), _script(script), 3600 * hours
+    shelf, job, most = Shelf(study.place(out)), _script(script), 3600 * hours
     common = ["study", "run", path, "--scale", scale, "--out", str(shelf.path)]
     common += [f"--set={setting}" for setting in settings]
     if broken := [word for word in common if "\n" in word]:
@@ -119,7 +118,7 @@ def submit(
         tasks = shelf.jobs / f"{stamp}-{array.ranks}x{array.threads}.txt"
         lines = [shlex.join([*common, *(f"--cell={c.name}" for c in task.cells)]) for task in array.tasks]
         command = [
-            *("sbatch", f"--array=1-{len(lines)}", f"--job-name={study.title}", f"--output={logs}/%A_%a.log"),
+            *("sbatch", f"--array=1-{len(lines)}", f"--job-name={study.slug}", f"--output={logs}/%A_%a.log"),
             *(f"--ntasks={array.ranks}", f"--cpus-per-task={array.threads}", f"--time={array.minutes(most)}"),
             *(*options, str(job), str(tasks)),
         ]
@@ -127,10 +126,17 @@ def submit(
         if dry_run:
             say("\n".join(f"  {line}" for line in lines))
             continue
-        for cell in (cell for task in array.tasks for cell in task.cells if retry):
-            if shelf.look(cell).state == "failed":
-                shelf.forgive(cell)
-        _send(tasks, lines, command)
+        again = {
+            cell.name: (cell, shelf.forgive(cell))
+            for cell in (cell for task in array.tasks for cell in task.cells if retry)
+            if shelf.look(cell).state == "failed"
+        }
+        try:
+            _send(tasks, lines, command)
+        except BadInput:
+            for cell, said in again.values():
+                shelf.fail(cell, said or "not submitted again")
+            raise
     return 0
 
 
@@ -150,7 +156,7 @@ def _script(given: str | None) -> Path:
 def _missing(study: Study, shelf: Shelf, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
     """Returns the cells that are neither over nor running, and their seconds; says what is left out."""
     seen = [shelf.look(cell) for cell in study.cells]
-    say(f"{study.title}: {many(len(seen), 'cell')}, {tally(seen)}")
+    say(f"{study.title}: {many(len(seen), 'cell')}, {tally(each.state for each in seen)}")
     if retry:
         seen = [replace(each, state="waiting") if each.state == "failed" else each for each in seen]
     estimate = Estimate(study.cells, seen, ranks)

@@ -23,7 +23,8 @@ from hpcfl.watch.view import SILENCE, Memory, View
 
 PATIENCE = 5.0
 """Seconds after which a file that cannot be read was never a log, and not only late."""
-CODES = {"finished": DONE, "stopped": DONE, "diverged": FAILED}
+CODES = {"": DONE, "finished": DONE, "stopped": DONE, "diverged": FAILED}
+"""The exit code by how the run ended; empty: it has not, and one picture was asked for."""
 
 
 class Display(Protocol):
@@ -133,7 +134,7 @@ def _once(path: Path, console: Console) -> int:
     if view.run is None:
         raise view.problem or BadInput(f"cannot read {path}: No such file or directory")
     console.print(picture(view, path, console.width))
-    return DONE
+    return CODES.get(view.ended, FAILED)
 
 
 def follow(path: Path, every: float, display: Display) -> int:

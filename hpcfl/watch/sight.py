@@ -81,7 +81,6 @@ class Sight:
             identity = (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_size)
             if identity != self.identity or self.seen.run is None:
                 run = read(self.path, WATCHED)
-                _check(run)
                 self.identity = identity
                 return run, there.st_mtime
             return self.seen.run, there.st_mtime
@@ -90,17 +89,6 @@ class Sight:
 def _at_once(path: str, flags: int) -> int:
     """Opens a file without waiting for anybody to write to it, where it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _check(run: Run) -> None:
-    """Raises unless the parts of a log fit together, which a late file system may not show."""
-    said = {"rounds_done", "status", "start", "restarts"}
-    if not said <= run.attributes.keys() or any(
-        len(run[path]) != (run.rounds_done if part.start is None else min(run.rounds_done, -part.start))
-        for path, part in WATCHED.items()
-        if not path.startswith("/clients/")
-    ):
-        raise BadInput(f"cannot read {run.path}: its parts do not fit together")
 
 
 class Eye(threading.Thread):

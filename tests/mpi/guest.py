@@ -20,6 +20,9 @@ def visit(comm: Any, directory: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     run = hpcfl.train(loaded(None, SMALL), comm, out=directory / "guest.h5")
     seen["returned"] = run.rounds_done if run else None
+    everybody = hpcfl.train(None, settings=SMALL, out=directory / "everybody.h5")  # all ranks of the launcher
+    seen["everybody"] = everybody.rounds_done if everybody else None
+    assert signal.getsignal(signal.SIGTERM) == handler
     os.chdir(directory)
     exec(examples("python.md")[1], {})  # two federations at the same time
     seen["bad"] = _raised(lambda: hpcfl.train({"train": {"lr": 0.0}}, comm))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hpcfl import job
+from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
 from tests.mpi.cases import results
+from tests.study.tiny import GOOD, start
 
 SETTINGS = [
     *("method.name=fedtgp-sparse", "method.server_epochs=5", "federation.participation=0.4"),
@@ -48,6 +53,38 @@ def test_from_5_ranks_to_2_and_to_9(tmp_path: Path):
     assert job.train(None, SETTINGS, str(tmp_path / "alone.h5"), False) == 0
     got, want = results(out), results(tmp_path / "alone.h5")
     assert [path for path in want if got[path] != want[path]] == []
+
+
+def test_a_study_whose_rank_is_killed_goes_on(tmp_path: Path, tiny: Path):
+    out, settings = tmp_path / "out", ("federation.rounds=20", "train.lr=0.001")
+    command = mpich().command(3, "-m", "hpcfl", "study", "run", tiny, "--out", out)
+    command += [*(f"--cell={name}" for name in GOOD[:3]), *(f"--set={setting}" for setting in settings)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert any("cell 2 of 3" in line for line in running.stdout)
+        os.kill(_ranks(out)["1"], signal.SIGKILL)
+        running.communicate(timeout=60)
+    while _ranks(out):
+        time.sleep(0.1)
+    assert not (out / "study.h5").exists()
+    assert read(out / f"{GOOD[0]}.h5").status == "finished"
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cell 1 of 3" not in done.stdout
+    assert start(tiny, GOOD[:3], *settings, out="alone") == 0
+    for name in GOOD[:3]:
+        assert results(out / f"{name}.h5") == results(tmp_path / "alone" / f"{name}.h5")
+
+
+def _ranks(out: Path) -> dict[str, int]:
+    """Returns the processes of the ranks that write to a directory, by rank."""
+    found: dict[str, int] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and str(out).encode() in (entry / "cmdline").read_bytes():
+                environ = (entry / "environ").read_text(errors="replace").split("\0")
+                found |= {v.removeprefix("PMI_RANK="): int(entry.name) for v in environ if "PMI_RANK=" in v}
+    return found
 
 
 def test_a_few_kills_at_random_instants():

@@ -76,12 +76,12 @@ def test_equal_bits(
 
 def _a_study_and_a_guest_too(said: str, tmp_path: Path, ranks: int, full: dict[str, bytes]) -> None:
     names = [f"study/{cell}" for cell in ("ranks-r1", "ranks-r2", "ranks-r3", "other-lr=0.01")]
-    for name in (*names, "guest"):
+    for name in (*names, "guest", "everybody"):
         assert results(tmp_path / f"{name}.h5") == full, f"{name} on {ranks} ranks"
     assert [read(tmp_path / f"study/ranks-r{n}.h5").attributes["ranks"] for n in (1, 2, 3)] == [1, 2, 3]
     assert "it asks for 999 ranks" in said
     guest = json.loads(next(line for line in said.splitlines() if line.startswith("guest "))[6:])
-    assert guest["returned"] == guest["continued"] == [4, *[None] * (ranks - 1)]
+    assert guest["returned"] == guest["everybody"] == guest["continued"] == [4, *[None] * (ranks - 1)]
     halves = [read(tmp_path / f"half-{seed}.h5") for seed in (0, 1)]
     assert [run.config.seed for run in halves] == [0, 1]
     assert [run.attributes["ranks"] for run in halves] == [-(-ranks // 2), ranks // 2]

@@ -41,15 +41,15 @@ def cells(tmp_path: Path) -> tuple[Cell, ...]:
     return read_study(path).cells
 
 
-def ran(rounds: int, seconds: float, state: str = "finished") -> Progress:
-    return Progress(state, rounds, "", Summary(seconds=seconds))
+def ran(rounds: int, seconds: float, state: str = "finished", ranks: int = 7) -> Progress:
+    return Progress(state, rounds, "", Summary(seconds=seconds), ranks)
 
 
 def test_flops_are_counted_by_hand(cells: tuple[Cell, ...]):
     """mlp_64 is 2→64→4 with a head 4→6: 2 FLOPs a weight; training is three passes, prototypes take one."""
     forward = 2 * (2 * 64 + 64 * 4 + 4 * 6)
     samples = 6 * 60 * 0.75 / 6  # of a client; rounding leaves some clients one more or less
-    assert Estimate(cells, [WAITING] * 4, 7)._work(0) == pytest.approx(forward * 4 * samples, rel=0.05)
+    assert Estimate(cells, [WAITING] * 4, 7)._work(0, 7) == pytest.approx(forward * 4 * samples, rel=0.05)
 
 
 @pytest.fixture
@@ -92,6 +92,17 @@ def test_speed_is_that_of_the_same_method(cells: tuple[Cell, ...]):
     assert both.speed("fedproto") == pytest.approx(2e9)
     assert both.speed("local") == pytest.approx((6e9 + 3e9) / 2), "the median of its two"
     assert both.left(1) == pytest.approx(SETUP + 10 * (ROUND + 1.5))
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_ranks_are_those_that_a_cell_ran_on(cells: tuple[Cell, ...]):
+    """On 3 ranks a worker has 9e9 FLOPs a round: 4.5 s are 2e9 FLOP/s; on 7 ranks that is 1.5 s a round."""
+    seen = [ran(10, ROUND + 4.5, ranks=3), ran(4, ROUND + 4.5, "unfinished", ranks=3), WAITING, WAITING]
+    assert Estimate(cells, seen, 7).speed("fedproto") == pytest.approx(2e9)
+    assert Estimate(cells, seen, 7).left(1) == pytest.approx(SETUP + 6 * (ROUND + 1.5))
+    unknown = Estimate(cells, seen, None)
+    assert unknown.left(1) == pytest.approx(SETUP + 6 * (ROUND + 4.5)), "where nobody says, as before"
+    assert unknown.left(2) == pytest.approx(SETUP + 10 * (ROUND + 4.5))
 
 
 @pytest.mark.usefixtures("by_hand")

@@ -299,6 +299,19 @@ def test_values_may_be_tables_and_lists(study):
     assert made[5].name == "c-c.pt"
 
 
+@pytest.mark.parametrize("asked", ["models.group=mlp4", "models.list=['mlp_256']"])
+def test_networks_that_are_asked_for_take_the_place_of_a_list_or_a_group(study, refused, asked):
+    text = """
+    [[block]]
+    name = "b"
+    cells = [{models.list = ["mlp_64"], seed = 0}, {models.group = "mlp4", seed = 1}]
+    """
+    first, second = study(text, "full", asked).cells
+    assert first.config.models == second.config.models
+    assert [cell.values["seed"] for cell in (first, second)] == [0, 1]
+    assert "are the same run" in refused(study, text.replace("seed = 1", "seed = 0"), "full", asked)
+
+
 def test_an_exclusion_may_miss_where_lists_are_shorter(study):
     text = GRID + "[block.small]\ngrid.seed = [0]\n[[exclude]]\nseed = 1"
     assert len(study(text).cells) == len(study(text, "small").cells) == 4

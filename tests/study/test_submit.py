@@ -253,7 +253,11 @@ def test_bad_input_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch):
 
 def test_sbatch_that_refuses_or_is_missing(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     desk.sbatch('echo "sbatch: error: Batch job submission failed:\n Invalid account" >&2; exit 1')
-    said = one_sentence(desk.submit(code=2))
+    shelf, marked = Shelf(Path("runs/my study")), Cell("a-s2", "a", {}, {}, None, CONFIG)
+    shelf.make()
+    shelf.fail(marked, "ZeroDivisionError: by hand")
+    said = one_sentence(desk.submit("--retry", code=2))
+    assert shelf.look(marked).reason == "ZeroDivisionError: by hand", "the mark is there again"
     assert said == "sbatch refused it: sbatch: error: Batch job submission failed: Invalid account"
     monkeypatch.setenv("PATH", "/nowhere")
     assert one_sentence(desk.submit(code=2)) == (

@@ -1,0 +1,67 @@
+"""What is known of a run: the age of the news, and whether it has ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcfl.log.reader import read
+from hpcfl.log.sign import Sign
+from hpcfl.watch.sight import WATCHED, Seen
+from hpcfl.watch.view import SILENCE, Memory, View
+from tests.log.test_log import new_log
+from tests.watch.logs import SIGN, add, words
+
+
+class Clock:
+    """Two clocks that are set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return 1e9 + self.now
+
+
+def test_ages_go_by_this_machines_clock_once_something_has_changed(tmp_path, monkeypatch):
+    """The first look must trust the clock of the other machine, here 100 s behind; later ones need not."""
+    monkeypatch.setattr("hpcfl.watch.view.time", clock := Clock())
+    log = new_log(tmp_path / "run.h5")
+    add(log)
+    run = read(tmp_path / "run.h5", WATCHED)
+    memory = Memory()
+    sign = Sign(clock.time() - 100, 2, "train", (1,), clock.time() - 110)
+    view = memory.view(Seen(run, clock.time() - 50, sign), 0.0)
+    assert (view.sign_age, view.quiet, view.alive, view.silent) == (100, 50, False, True)
+    assert view.waited == 10
+    clock.now += 2
+    sign = Sign(clock.time() - 100, 2, "train", (1,), clock.time() - 112)
+    view = memory.view(Seen(run, clock.time() - 50, sign), 0.0)
+    assert (view.sign_age, view.quiet, view.alive, view.silent) == (0, 0, True, False)
+    clock.now += SILENCE
+    view = memory.view(None, clock.now - 5)
+    assert (view.late, view.age, view.silent) == (5, SILENCE, True)
+    assert f"no sign of life for {SILENCE:.0f} s" in words(view)
+    assert "the file system has not answered for 5 s" in words(view)
+    assert "rank 0 waited last for rank 1 since" in words(view)
+
+
+@pytest.mark.parametrize(
+    ("status", "alive", "ended"),
+    [
+        ("running", True, ""),
+        ("running", False, ""),
+        ("finished", False, "finished"),
+        ("finished", True, ""),  # extended, or about to leave
+        ("stopped", False, "stopped"),
+        ("stopped", True, ""),  # continued
+        ("diverged", False, "diverged"),
+    ],
+)
+def test_a_run_has_ended_when_its_log_says_so_and_rank_0_is_gone(tmp_path, status, alive, ended):
+    log = new_log(tmp_path / "run.h5")
+    log.close(status)
+    run = read(tmp_path / "run.h5", WATCHED)
+    assert View(run, SIGN, sign_age=1.0 if alive else 60.0).ended == ended
