@@ -30,11 +30,12 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     export SLURM_JOB_END_TIME
     again() { scontrol requeue "$job"; }
 elif [ -n "${PBS_JOBID:-}" ]; then
-    ranks=$(wc -l <"$PBS_NODEFILE") restarts=${HPCFL_RESTARTS:-0}
-    # only operators may qrerun everywhere, so the script is submitted anew
-    again() { HPCFL_RESTARTS=$((restarts + 1)) qsub -V "$HPCFL_JOBS/train.pbs"; }
+    job=$PBS_JOBID ranks=$(wc -l <"$PBS_NODEFILE") restarts=${HPCFL_RESTARTS:-0}
+    # only operators may qrerun everywhere, so the script is submitted anew; a task of an array as a job of its own
+    again() { HPCFL_RESTARTS=$((restarts + 1)) HPCFL_TASK=${task:-} qsub -V "$HPCFL_JOBS/${script:-train.pbs}"; }
 elif [ -n "${LSB_JOBID:-}" ]; then
-    ranks=$LSB_DJOB_NUMPROC counter=hpcfl-$LSB_JOBID.restarts
+    job=$LSB_JOBID-${LSB_JOBINDEX:-0}
+    ranks=$LSB_DJOB_NUMPROC counter=hpcfl-$job.restarts
     restarts=$(cat "$counter" 2>/dev/null || echo 0)
     # LSF signals every process of a job: URG means nothing to the ranks, so that they hear of it once, from here
     warning=URG
@@ -106,6 +107,21 @@ run_ranks() {
     esac
 }
 
+# warn_in_time: signals this script HPCFL_WARNING seconds before its walltime; PBS's own SIGTERM comes only seconds
+# before the end
+warn_in_time() {
+    local seconds
+    seconds=${PBS_WALLTIME:-$(qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p' | awk -F: '{print $1*3600+$2*60+$3}')}
+    [ "${seconds:-0}" -gt "$HPCFL_WARNING" ] || return 0
+    { # a shell that is killed leaves its sleep behind, unless it ends it
+        trap 'kill $!; exit' TERM
+        sleep $((seconds - HPCFL_WARNING)) &
+        wait $! && kill -USR1 $$
+    } >/dev/null 2>&1 &
+    timer=$!
+    trap 'kill "$timer" 2>/dev/null' EXIT
+}
+
 # failures: lists the marks of failed cells of a study, in the directory `marks`; of those in `cells` if that names any.
 # A file that comes and goes among them makes NFS look anew.
 failures() {
@@ -117,7 +133,7 @@ failures() {
 # hpcfl_job ARGUMENTS: one life of a job that runs `hpcfl ARGUMENTS`
 hpcfl_job() {
     launch_command
-    export OMP_NUM_THREADS=1
+    export OMP_NUM_THREADS=1 HPCFL_RESTARTS=$restarts
     # The warning goes on to the ranks. At SIGTERM (cancelled, preempted) the batch system has told them itself, and
     # decides itself whether the job comes back.
     trap 'caught=1 warned=1; [ -z "${launcher:-}" ] || kill -USR1 "$launcher"' "$warning"
@@ -148,4 +164,32 @@ hpcfl_job() {
         code=1
     fi
     exit "$code"
+}
+
+# hpcfl_task FILE NUMBER: one life of a job that runs that line of a file: the arguments of one hpcfl train, or of one
+# hpcfl with `study run` before them; empty lines and lines with # are passed over
+hpcfl_task() {
+    [ -r "$1" ] || refuse "needs a file with the arguments of one hpcfl per line, and '$1' is none"
+    local line i
+    line=$(sed -n "$2p" "$1")
+    case $line in
+        '' | '#'*) exit 0 ;;
+    esac
+    words "$line"
+    case ${words[0]-} in
+        '') exit 0 ;;
+        study)
+            cells=()
+            for ((i = 0; i < ${#words[@]}; i++)); do
+                case ${words[i]} in
+                    --out) marks=${words[i + 1]:-}/failed ;;
+                    --out=*) marks=${words[i]#--out=}/failed ;;
+                    --cell=*) cells+=("${words[i]#--cell=}.txt") ;;
+                esac
+            done
+            ;;
+        train) ;;
+        *) words=(train "${words[@]}") ;;
+    esac
+    hpcfl_job "${words[@]}"
 }

@@ -30,7 +30,7 @@ STAND_INS = {
     "exit $CODE",
     "scontrol": 'echo "scontrol $*" >>calls; exit ${REQUEUE:-0}',
     "squeue": "echo 2030-01-01T00:00:00",
-    "qsub": 'echo "qsub $* restarts=$HPCFL_RESTARTS" >>calls',
+    "qsub": 'echo "qsub $* restarts=$HPCFL_RESTARTS${HPCFL_TASK:+ task=$HPCFL_TASK}" >>calls',
     "qstat": 'echo "    Resource_List.walltime = ${WALLTIME:-01:00:00}"',
 }
 SYSTEMS = {
@@ -43,6 +43,8 @@ SYSTEMS = {
     },
     "train.pbs": {"PBS_JOBID": "7", "PBS_NODEFILE": "nodes"},
     "train.lsf": {"LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "3"},
+    "study.pbs": {"PBS_JOBID": "9[2]", "PBS_NODEFILE": "nodes", "PBS_ARRAY_INDEX": "2"},
+    "study.lsf": {"LSB_JOBID": "9", "LSB_JOBINDEX": "2", "LSB_DJOB_NUMPROC": "3"},
 }
 
 
@@ -218,6 +220,9 @@ def test_a_cancelled_job_does_not_come_back(job: Job):
         ("train.sbatch", [], {"HPCFL_MPI": "pmi3"}, "HPCFL_MPI = pmi3: must be pmi2, pmix or mpirun"),
         ("train.sbatch", [], {"SLURM_JOB_ID": ""}, "no job of Slurm, PBS or LSF: submit this script"),
         ("study.sbatch", ["none"], {}, "needs a file with the arguments"),
+        ("study.pbs", [], {"HPCFL_TASKS": "none"}, "needs a file with the arguments"),
+        ("study.pbs", [], {"PBS_ARRAY_INDEX": ""}, "runs as an array"),
+        ("study.lsf", [], {"LSB_JOBINDEX": "0"}, "runs as an array"),
         ("study.sbatch", ["nodes"], {"SLURM_ARRAY_TASK_ID": ""}, "runs as an array"),
         ("train.pbs", [], {"HPCFL_ARGS": "--out 'a"}, "quotes do not match: --out 'a"),
     ],

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_jobs import Job, await_ready
+from tests.test_jobs import JOBS, Job, await_ready
 
 # the first $FAILS calls leave a mark of a cell of their own, or of one whose $NAME is given, and end with 1
 FAILING = """#!/bin/bash
 echo "hpcfl $*" >>calls
+echo "restarts $HPCFL_RESTARTS" >>calls
 n=$(grep -c ^hpcfl calls)
 [ -z "$WAITS" ] || { trap 'caught=1' USR1 TERM; touch ready; until [ -n "$caught" ]; do sleep 0.05; done; }
 [ "$n" -gt "$FAILS" ] && exit $CODE
@@ -48,6 +49,31 @@ def test_a_task_runs_its_line(job: Job):
     assert len(job.calls("hpcfl")) == 1
 
 
+def test_a_task_of_pbs_comes_back_as_a_job_of_its_own(job: Job):
+    (job.place / "cells").write_text("a.toml\nb.toml\n")
+    assert job.run("study.pbs", HPCFL_TASKS="cells", CODE="75")[0] == 75
+    (call,) = job.calls("qsub")
+    assert call.endswith("jobs/study.pbs restarts=1 task=2")
+    alone = {"PBS_ARRAY_INDEX": "", "HPCFL_TASK": "2", "HPCFL_RESTARTS": "1"}
+    assert job.run("study.pbs", HPCFL_TASKS="cells", **alone)[0] == 0
+    assert job.calls("hpcfl") == ["hpcfl 1: <train><b.toml>"] * 2
+
+
+def test_a_task_of_lsf_is_queued_again_by_its_code_and_counts_alone(job: Job):
+    (job.place / "cells").write_text("a.toml\nb.toml\n")
+    assert "#BSUB -Q 75\n" in (JOBS / "study.lsf").read_text()
+    lives = {"HPCFL_TASKS": "cells", "HPCFL_MAX_RESTARTS": "1", "CODE": "75"}
+    assert [job.run("study.lsf", **lives)[0] for _ in range(2)] == [75, 1]
+    assert job.run("study.lsf", **lives, LSB_JOBINDEX="1")[0] == 75
+    assert job.calls("hpcfl") == [f"hpcfl 1: <train><{name}.toml>" for name in "bba"]
+
+
+@pytest.mark.parametrize("script", ["study.pbs", "study.lsf"])
+def test_a_failed_cell_is_passed_over_by_all_systems(failing: Job, script: str):
+    code, said = failing.run(script, FAILS="1", HPCFL_TASKS="tasks")
+    assert (code, len(failing.calls("hpcfl")), said.count("going on with the others")) == (0, 2, 1)
+
+
 @pytest.mark.parametrize(
     ("line", "want"),
     [
@@ -73,6 +99,7 @@ def test_a_failed_cell_is_passed_over_in_the_same_job(failing: Job, mpi: str):
     assert said.count("a cell of the study failed; going on with the others") == 1
     assert failing.run("study.sbatch", "tasks", FAILS="0", CODE="1")[0] == 1
     assert len(failing.calls("hpcfl")) == 3, "no new mark"
+    assert failing.calls("restarts") == ["restarts 0", "restarts 1", "restarts 0"], "where --retry counts"
     assert [path.name for path in (failing.place / "my runs/failed").iterdir()] == ["cell1.txt"]
 
 
