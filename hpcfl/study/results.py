@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,7 +135,10 @@ def open_study(path: str | Path) -> Results:
     names = {(str(run.attributes.get("study")), str(run.attributes.get("scale"))) for run in runs}
     if len(names) > 1:
         raise BadInput(f"{directory} holds cells of several studies or scales: {sorted(names)}")
-    cells = (_result(run, run.attributes, run.status) for run in runs)
+    cells = []
+    for run in runs:
+        with suppress(BadInput):
+            cells.append(_result(run, run.attributes, run.status))
     return Results(*names.pop(), tuple(sorted(cells, key=_order)))
 
 

@@ -167,6 +167,8 @@ def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Calla
                 done = hpcfl("show", path)
                 assert done.exit_code in (0, 2), (name, change, path, done.exception)
                 assert done.exit_code == 0 or len(done.output.splitlines()) == 1
+            if name not in ("study", "scale"):
+                assert GOOD[1] in [each.name for each in open_study(out)]
     assert shelf.look(cell).state == "bad", "a row too few"
     assert start(tiny, GOOD[:2]) == 1, "the others go on"
     assert [each.name for each in open_study(out)] == GOOD[1:2]
