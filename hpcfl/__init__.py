@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from hpcfl.errors import BadInput, RunFailed
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     """Returns what is there for Python users; loaded when it is asked for, so that commands start fast."""
     if name not in __all__:

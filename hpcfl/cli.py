@@ -36,6 +36,10 @@ class Commands(click.Group):
             if speaks():
                 click.echo(f"hpcfl: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            if speaks():
+                click.echo("hpcfl: interrupted", err=True)
+            ctx.exit(130)
 
 
 def _mend_streams() -> None:
@@ -64,7 +68,8 @@ def main() -> None:
 def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh: bool) -> None:
     """Run a federation, alone or under mpirun or srun.
 
-    CONFIG is a TOML file; without one the quick start runs. Exit codes: 0 done, 1 failed, 2 bad input.
+    CONFIG is a TOML file; without one the quick start runs. Exit codes: 0 done, 1 failed, 2 bad input,
+    75 stopped early: the same command goes on.
     """
     from hpcfl import job
 

@@ -22,6 +22,7 @@ NO_RESULT = {
     *(f"runtime.{name}" for name in ("checkpoint_minutes", "checkpoint_rounds", "walltime_minutes")),
 }
 """Keys that say where and how a run is done, not which run it is."""
+SEEDS = ("seed", "partition.seed")
 
 
 def load(path: str | None = None, settings: Sequence[str] = ()) -> Config:
@@ -34,12 +35,31 @@ def loaded(given: str | Path | Mapping[str, Any] | Config | None, settings: Sequ
     if isinstance(given, Config):
         tables = tomllib.loads(dump(given))
     elif isinstance(given, Mapping):
-        tables = deepcopy(dict(given))
+        tables = _tables(given)
     else:
         tables = tables_of(text_of(Path(given)), given) if given is not None else {}
+    if isinstance(settings, str):
+        raise BadInput(f"settings = {settings!r}: must be a list of KEY=VALUE")
     for text in settings:
         _set(tables, text)
     return check(tables)
+
+
+def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy in which `"train.lr"` is `lr` in the table `train`, and numpy's values are Python's."""
+    tables: dict[str, Any] = {}
+    for key, value in given.items():
+        section, dot, rest = str(key).partition(".")
+        more = {rest: _plain(value)} if dot else _plain(value)
+        old = tables.get(section, {})
+        tables[section] = old | more if isinstance(old, dict) and isinstance(more, dict) else more
+    return tables
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else deepcopy(value)
 
 
 def check(tables: dict[str, Any]) -> Config:
@@ -71,6 +91,12 @@ def identity(config: Config, *more: str) -> str:
     """Returns what two runs have in common of which one may be continued as the other: all but the rounds."""
     flat = {key: value for key, value in _flat(config).items() if key != "federation.rounds"}
     return hashlib.blake2b(repr([flat, *more]).encode(), digest_size=16).hexdigest()
+
+
+def but_for_seeds(config: Config) -> str:
+    """Returns what runs have in common that are averaged: all but the seeds, as digits."""
+    flat = {key: value for key, value in _flat(config).items() if key not in SEEDS}
+    return hashlib.blake2b(repr(flat).encode(), digest_size=8).hexdigest()
 
 
 def with_rounds(config: Config, rounds: int) -> Config:

@@ -17,6 +17,10 @@ PATIENCE = 120.0
 """Seconds after which a file server has noticed that a lock's owner is gone."""
 
 
+class Held(BadInput):
+    """Another job has the lock."""
+
+
 def restarted() -> bool:
     """Says whether this job was started again, by Slurm or jobs/: a lock may be its own, not let go yet."""
     return any(os.environ.get(name, "0") != "0" for name in ("SLURM_RESTART_COUNT", "HPCFL_RESTARTS"))
@@ -54,7 +58,7 @@ class RunLock:
         while True:
             try:
                 return self._try()
-            except BadInput:
+            except Held:
                 if time.monotonic() >= until:
                     raise
             time.sleep(MOMENT / 4)
@@ -74,7 +78,7 @@ class RunLock:
             owner = os.read(handle, 200).decode(errors="replace").strip() or "another job"
             os.close(handle)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise BadInput(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
+                raise Held(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
             return  # a file system without locks: the log's own name still protects it
         os.ftruncate(handle, 0)
         job = os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or os.environ.get("LSB_JOBID")

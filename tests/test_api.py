@@ -46,6 +46,10 @@ def test_train_is_the_command_whatever_the_configuration_is_given_as(small: Path
         (TABLES, []),
         (load(None, SMALL), []),
         (None, SMALL),
+        (
+            {"data.samples_per_class": 200, "federation.rounds": np.int64(4), "models": {"features": 8}},
+            SMALL[-1:],
+        ),
         (file, more),
         (str(file), more),
     ]
@@ -56,6 +60,11 @@ def test_train_is_the_command_whatever_the_configuration_is_given_as(small: Path
         assert (run.path, run.status, run.rounds_done) == (out, "finished", 4)
         assert results(out) == results(small)
     assert "samples_per_class" in TABLES["data"], "what was given is not changed"
+
+
+def test_things_are_shown_in_a_line(small: Path):
+    assert repr(hpcfl.open_run(small)) == f"<Run {small}: fedproto on spiral, finished, 4 of 4 rounds>"
+    assert set(hpcfl.__all__) <= set(dir(hpcfl))
 
 
 def test_a_finished_run_is_returned_as_it_is(small: Path, capfd: pytest.CaptureFixture):
@@ -84,6 +93,8 @@ def test_torch_is_left_as_it_was(tmp_path: Path):
 def test_what_is_wrong_is_raised(small: Path, tmp_path: Path):
     with pytest.raises(hpcfl.BadInput, match=r"train.lr = 0.0"):
         hpcfl.train({"train": {"lr": 0.0}})
+    with pytest.raises(hpcfl.BadInput, match="must be a list of KEY=VALUE"):
+        hpcfl.train(settings="train.lr=0.1")
     with pytest.raises(hpcfl.BadInput, match="another configuration"):
         hpcfl.train(None, out=small)
     with pytest.raises(hpcfl.RunFailed, match="every client diverged"):

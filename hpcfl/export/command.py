@@ -26,6 +26,9 @@ def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
     if kind == "tensorboard":
         events.require()
     runs = [Path(path) for path in paths]
+    for run in runs:
+        if run.is_dir():
+            raise BadInput(f"{run} is a directory; export the logs in it, as {run}/*-*.h5")
     places = [run.with_name(f"{run.stem}-{kind}") if out is None else Path(out) / run.stem for run in runs]
     for place, times in Counter(places).items():
         if times > 1:

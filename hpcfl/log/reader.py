@@ -27,7 +27,7 @@ class NoLog(BadInput):
     """A whole file that is something else than a log, or another version's."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A log in memory: `run["/round/accuracy"]` is an array."""
 
@@ -38,6 +38,10 @@ class Run:
 
     def __getitem__(self, path: str) -> np.ndarray:
         return self.datasets[path]
+
+    def __repr__(self) -> str:
+        what, rounds = self.config, f"{self.rounds_done} of {self.config.federation.rounds} rounds"
+        return f"<Run {self.path}: {what.method.name} on {what.data.name}, {self.status}, {rounds}>"
 
     @property
     def rounds_done(self) -> int:

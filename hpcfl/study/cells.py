@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from hpcfl.config import Config
-from hpcfl.configfile import check
+from hpcfl.configfile import SEEDS, check
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import recipe
 from hpcfl.models.registry import chosen
@@ -19,7 +19,6 @@ from hpcfl.study.keys import KNOWN, RANKS, Settings, brief, nested, over, text
 from hpcfl.study.names import names
 
 MOST = 100_000
-SEEDS = ("seed", "partition.seed")
 
 
 @dataclass(frozen=True)
@@ -131,6 +130,8 @@ def cells(
     called = names([(draft.block, draft.entry, draft.point) for draft in kept])
     made = tuple(draft.cell(name) for draft, name in zip(kept, called, strict=True))
     _refuse_twins(made)
+    if all(cell.problem for cell in made) and len({cell.problem for cell in made}) == 1:
+        raise BadInput(f"{'every cell: ' if len(made) > 1 else ''}{made[0].problem}")
     return made
 
 

@@ -46,7 +46,10 @@ class Study:
 
     def place(self, out: str | None) -> Path:
         """Returns its directory: `out`, or one whose name has the scale in it."""
-        return Path(out) if out is not None else Path("runs") / self.slug
+        path = Path(out) if out is not None else Path("runs") / self.slug
+        if out == "" or path.is_file():
+            raise BadInput(f"--out {str(out or path)!r}: must be a directory")
+        return path
 
 
 def read_study(path: str | Path, scale: str = "full", settings: Sequence[str] = ()) -> Study:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
+from hpcfl.configfile import but_for_seeds
 from hpcfl.errors import BadInput
 from hpcfl.files import aside, put
 from hpcfl.lock import RunLock
@@ -40,7 +42,7 @@ def belongs(study: Study, cell: Cell) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A cell's log: what varies, and its summary."""
 
@@ -50,16 +52,21 @@ class Result:
     values: Mapping[str, Any]
     status: str
     rounds: int
+    run: str
+    """What it has in common with runs that differ by seeds alone."""
     brief: Summary
     accuracy: np.ndarray
     """By round."""
+
+    def __repr__(self) -> str:
+        return f"<cell {self.name}: {self.status}, {self.rounds} rounds, accuracy {self.brief.accuracy:.2%}>"
 
     def open(self) -> Run:
         """Returns the whole log."""
         return read(self.path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """A study's cells, and their groups over seeds."""
 
@@ -71,6 +78,9 @@ class Results:
     def title(self) -> str:
         return titled(self.name, self.scale)
 
+    def __repr__(self) -> str:
+        return f"<study {self.title}: {len(self.cells)} cells, {len(self.groups)} groups>"
+
     def __iter__(self) -> Iterator[Result]:
         return iter(self.cells)
 
@@ -81,12 +91,12 @@ class Results:
         raise KeyError(name)
 
     @cached_property
-    def groups(self) -> dict[tuple[str, str], list[Result]]:
-        """Finished cells that differ by seeds alone."""
-        found: dict[tuple[str, str], list[Result]] = {}
+    def groups(self) -> dict[tuple[str, str, str], list[Result]]:
+        """Finished cells that differ by seeds alone, by block, values and whatever else their runs are."""
+        found: dict[tuple[str, str, str], list[Result]] = {}
         for cell in self.cells:
             if cell.status == "finished":
-                found.setdefault(group(cell.block, cell.values), []).append(cell)
+                found.setdefault((*group(cell.block, cell.values), cell.run), []).append(cell)
         return found
 
     def frame(self) -> pandas.DataFrame:
@@ -96,7 +106,7 @@ class Results:
     def means(self) -> pandas.DataFrame:
         """Returns one row per group: its values, the number of seeds, and mean and std of every number."""
         rows = []
-        for (block, values), cells in self.groups.items():
+        for (block, values, _), cells in self.groups.items():
             mean, std = spread(numbers(cells))
             pairs = zip(COLUMNS, mean, std, strict=True)
             figures = {f"{name}_{what}": v for name, m, s in pairs for what, v in (("mean", m), ("std", s))}
@@ -134,7 +144,8 @@ def open_study(path: str | Path) -> Results:
         raise BadInput(f"{directory} holds no cells of a study")
     names = {(str(run.attributes.get("study")), str(run.attributes.get("scale"))) for run in runs}
     if len(names) > 1:
-        raise BadInput(f"{directory} holds cells of several studies or scales: {sorted(names)}")
+        several = ", ".join(titled(*each) for each in sorted(names))
+        raise BadInput(f"{directory} holds cells of several studies or scales: {several}")
     cells = []
     for run in runs:
         with suppress(BadInput):
@@ -161,7 +172,7 @@ def _result(run: Run, said: Mapping[str, Any], status: str) -> Result:
         values = dict(json.loads(said["values"]))
         return Result(
             *(run.path, str(said["cell"]), str(said["block"]), values, status, run.rounds_done),
-            *(summary(run), run["/round/accuracy"]),
+            *(but_for_seeds(run.config), summary(run), run["/round/accuracy"]),
         )
 
 
@@ -169,6 +180,17 @@ def _order(cell: Result) -> tuple[object, ...]:
     """Returns what cells are sorted by: numbers as numbers."""
     known = [value if isinstance(value, str | int | float) else repr(value) for value in cell.values.values()]
     return cell.block, *((isinstance(value, str), value) for value in known)
+
+
+def refuse_others(study: Study, shelf: Shelf) -> None:
+    """Raises if another study, or another scale of this one, was merged in this directory."""
+    path = shelf.path / MERGED
+    if not os.path.exists(path):
+        return
+    with bad_input(path), h5py.File(path, "r", locking=False) as file:
+        there = titled(str(file.attrs["study"]), str(file.attrs["scale"]))
+    if there != study.title:
+        raise BadInput(f"{shelf.path} is the directory of the study {there}; choose another --out")
 
 
 def write_results(study: Study, shelf: Shelf) -> Path:
@@ -206,8 +228,8 @@ def _fill(file: h5py.File, results: Results) -> None:
     table = numbers(results.cells).reshape(len(results.cells), len(COLUMNS))
     for column, name in enumerate(COLUMNS):
         file[f"/cell/{name}"] = table[:, column]
-    file.create_dataset("/group/block", data=[block for block, _ in results.groups], dtype=text)
-    file.create_dataset("/group/values", data=[values for _, values in results.groups], dtype=text)
+    file.create_dataset("/group/block", data=[block for block, *_ in results.groups], dtype=text)
+    file.create_dataset("/group/values", data=[values for _, values, _ in results.groups], dtype=text)
     file["/group/seeds"] = np.array([len(cells) for cells in groups], dtype=np.int64)
     spreads = [spread(numbers(cells)) for cells in groups]
     longest = max((len(cell.accuracy) for cell in results), default=0)

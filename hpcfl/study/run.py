@@ -22,7 +22,7 @@ from hpcfl.lock import restarted
 from hpcfl.screen import Screen, many, say, screen
 from hpcfl.study.cells import Cell
 from hpcfl.study.file import Study, read_study
-from hpcfl.study.results import belongs, write_results
+from hpcfl.study.results import belongs, refuse_others, write_results
 from hpcfl.study.shelf import Progress, Shelf, tally
 
 
@@ -52,7 +52,10 @@ def run(
                 "runtime.threads: cells that run in the same processes share this number; choose those of "
                 "one by --cell, or let `hpcfl study submit` keep them apart"
             )
-        return Trip(link, found, signals, study, cells, Shelf(study.place(out)), retry, keep).whole()
+        with link.agreed():
+            shelf = Shelf(study.place(out))
+            refuse_others(study, shelf)
+        return Trip(link, found, signals, study, cells, shelf, retry, keep).whole()
 
     return on_all_ranks(body)
 

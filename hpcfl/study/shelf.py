@@ -60,6 +60,8 @@ class Shelf:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+        if not os.access(self.path, os.W_OK):
+            raise BadInput(f"cannot write {self.path}: it is a directory that you may not write to")
 
     def log(self, cell: Cell) -> Path:
         return self.path / f"{cell.name}.h5"
@@ -79,7 +81,8 @@ class Shelf:
                 return Progress("bad", reason=str(error))
             wanted = cell.config.federation.rounds
             if change := difference(with_rounds(run.config, wanted), cell.config):
-                return replace(seen, state="bad", reason=f"{path} is of another configuration ({change})")
+                reason = f"{path} is of another configuration ({change}); choose another --out"
+                return replace(seen, state="bad", reason=reason)
             if run.rounds_done > wanted:
                 reason = f"{path} has {run.rounds_done} rounds already, more than {wanted}"
                 return replace(seen, state="bad", reason=reason)
@@ -88,6 +91,10 @@ class Shelf:
                 return replace(seen, state="diverged", reason=reason)
             if run.status == "finished" and run.config.federation.rounds == wanted:
                 return replace(seen, state="finished")
+            if run.status == "finished" and not directory(path).exists():
+                done = f"{run.rounds_done} rounds are finished"
+                reason = f"begins again: {done}, but their checkpoint was not kept (--keep)"
+                seen = replace(seen, state="waiting", rounds=0, reason=reason)
         if reason := self._failure(cell):
             return replace(seen, state="failed", reason=reason)
         if held(path):

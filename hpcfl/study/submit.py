@@ -106,6 +106,8 @@ def submit(
     options: Sequence[str],
 ) -> int:
     """Writes the tasks of each array to a file, submits it, and returns the exit code."""
+    if options and not options[0].startswith("-"):
+        raise BadInput(f"{options[0]}: one study at a time; options of sbatch follow --")
     study = read_study(path, scale, settings)
     shelf, job, most = Shelf(study.place(out)), _script(script), 3600 * hours
     common = ["study", "run", path, "--scale", scale, "--out", str(shelf.path)]
@@ -143,6 +145,8 @@ def submit(
 def _script(given: str | None) -> Path:
     """Returns the job script; what it reads must be where jobs will look for it."""
     folder = Path(os.environ.get("HPCFL_JOBS", "jobs"))
+    if given and not Path(given).is_file():
+        raise BadInput(f"--script {given}: no such file")
     script = Path(given) if given else folder / "study.sbatch"
     for each in (script, folder / "lib.sh"):
         if not each.is_file():
@@ -157,6 +161,11 @@ def _missing(study: Study, shelf: Shelf, ranks: int, retry: bool) -> tuple[list[
     """Returns the cells that are neither over nor running, and their seconds; says what is left out."""
     seen = [shelf.look(cell) for cell in study.cells]
     say(f"{study.title}: {many(len(seen), 'cell')}, {tally(each.state for each in seen)}")
+    for state in ("bad", "diverged", "failed"):
+        among = [(cell, each) for cell, each in zip(study.cells, seen, strict=True) if each.state == state]
+        if among and not (retry and state == "failed"):
+            cell, first = among[0]
+            say(f"{many(len(among), 'cell')} {state}, left out, as {cell.name}: {first.reason}")
     if retry:
         seen = [replace(each, state="waiting") if each.state == "failed" else each for each in seen]
     estimate = Estimate(study.cells, seen, ranks)

@@ -115,6 +115,8 @@ def watch(name: str, every: float, once: bool) -> int:
     if math.isnan(every):
         raise BadInput("--every nan: must be a number of seconds")
     path = Path(name)
+    if path.is_dir():
+        raise BadInput(f"{path} is a directory, not the log of a run")
     terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else 120)
     try:

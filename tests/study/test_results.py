@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 from click.testing import Result
+from rich.console import Console
 
 from hpcfl import job
 from hpcfl.api import open_study
@@ -20,6 +21,7 @@ from hpcfl.log.reader import read
 from hpcfl.study.file import read_study
 from hpcfl.study.run import run
 from hpcfl.study.shelf import Shelf
+from hpcfl.study.table import _table
 from tests.study.tiny import GOOD, start
 
 
@@ -40,7 +42,9 @@ def test_merging_looks_when_its_turn_has_come(tiny: Path, monkeypatch: pytest.Mo
 
 
 def test_a_study_of_nothing_but_bad_cells_ends_well(tiny: Path):
-    tiny.write_text('[[block]]\nname = "b"\ncells = [{train.lr = -1.0}]\n')
+    with pytest.raises(BadInput, match=r"tiny.toml: every cell: train.lr = -1.0: must be greater than 0"):
+        start(tiny, None, "train.lr=-1.0")
+    tiny.write_text('[[block]]\nname = "b"\ncells = [{train.lr = -1.0}, {train.lr = -2.0}]\n')
     assert start(tiny) == 1
     with h5py.File(tiny.parent / "out" / "study.h5") as file:
         assert file["/cell/name"].shape == file["/group/seeds"].shape == (0,)
@@ -179,3 +183,56 @@ def test_a_foreign_file_is_no_study(tmp_path: Path, hpcfl: Callable[..., Result]
         file.attrs["kind"] = [1, 2]
     done = hpcfl("show", tmp_path / "other.h5")
     assert (done.exit_code, "not a log of hpcfl" in done.output) == (2, True)
+
+
+def test_only_runs_that_differ_by_seeds_are_averaged(tiny: Path, hpcfl: Callable[..., Result]):
+    """Another learning rate, more rounds: each has a row of its own."""
+    assert start(tiny, GOOD[:2]) == 0
+    assert start(tiny, GOOD[1:2], "federation.rounds=4") == 0
+    out = tiny.parent / "out"
+    assert open_study(out).means()["seeds"].tolist() == [1, 1]
+    rows = [line.split() for line in hpcfl("show", out).output.splitlines() if line.split()[:1] == ["1"]]
+    assert [row[2] for row in rows] == ["3", "4"], "rounds"
+    with h5py.File(out / "study.h5") as file:
+        assert file["/group/seeds"][()].tolist() == [1], "of this study there is one"
+
+
+def test_a_directory_belongs_to_one_study_at_one_scale(tiny: Path):
+    assert start(tiny, GOOD[:1]) == 0
+    assert run(str(tiny), "small", [], str(tiny.parent / "out"), GOOD[:1]) == 2
+    other = tiny.with_name("other.toml")
+    other.write_text(tiny.read_text())
+    assert start(other, GOOD[1:2]) == 2
+    assert [cell.name for cell in open_study(tiny.parent / "out")] == GOOD[:1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_what_tells_rows_apart_is_shown_at_any_width(tiny: Path, width: int, capsys: pytest.CaptureFixture):
+    assert start(tiny, GOOD) == 0
+    table = _table(
+        [(json.loads(key[1]), cells) for key, cells in open_study(tiny.parent / "out").groups.items()], width
+    )
+    capsys.readouterr()
+    Console(width=width).print(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["method", "clients"],
+        ["fedproto", "4"],
+        ["fedproto", "6"],
+        ["local", "4"],
+    ]
+    assert all("±" in line for line in lines[1:])
+    assert ("efficiency" in lines[0]) is (width == 200)
+
+
+@pytest.mark.parametrize("out", ["", "a file"])
+def test_what_is_no_directory_is_refused(tiny: Path, out: str, hpcfl: Callable[..., Result]):
+    Path("a file").touch()
+    for command in ("run", "status", "submit"):
+        done = hpcfl("study", command, tiny, "--out", out)
+        assert (done.exit_code, "must be a directory" in done.output) == (2, True), done.output
+
+
+def test_a_directory_that_may_not_be_written_is_refused_at_once(tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hpcfl.study.shelf.os.access", lambda path, mode: False)
+    assert start(tiny, GOOD[:1]) == 2

@@ -176,7 +176,8 @@ def test_more_rounds_extend_finished_cells(tiny: Path, keep: bool, capfd: pytest
     assert start(tiny, GOOD[:1], keep=keep) == 0
     assert directory(tiny.parent / "out" / f"{GOOD[0]}.h5").exists() is keep
     tiny.write_text(tiny.read_text().replace("federation.rounds = 3", "federation.rounds = 5"))
-    assert states(tiny)[GOOD[0]] == "unfinished"
+    seen = Shelf(tiny.parent / "out").look(read_study(tiny).cells[0])
+    assert (seen.state, seen.rounds) == (("unfinished", 3) if keep else ("waiting", 0))
     assert start(tiny, GOOD[:1]) == 0
     said, kept = capfd.readouterr().out, tiny.parent / "out" / f"{GOOD[0]}.1.h5"
     assert ("continues after round 3 of 5" in said) is keep

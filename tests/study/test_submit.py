@@ -220,7 +220,11 @@ def test_nothing_to_submit(desk: Desk):
     run("my study.toml", "full", [], None, ["a-s0", "a-s1", "a-s2"], False)
     Shelf(Path("runs/my study")).fail(Cell("b-r3", "b", {}, {}, 3, CONFIG), "MemoryError")
     said = desk.submit()
-    assert said.splitlines() == ["my study: 4 cells, 3 finished, 1 failed", "nothing to submit"]
+    assert said.splitlines() == [
+        "my study: 4 cells, 3 finished, 1 failed",
+        "1 cell failed, left out, as b-r3: MemoryError",
+        "nothing to submit",
+    ]
     assert not desk.asked
 
 
@@ -241,7 +245,8 @@ def test_bad_input_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     want = "data.name = 'cifar100': not prepared in data"
     assert want in one_sentence(desk.submit("--set=data.name='cifar100'", code=2))
     assert "has a line break" in one_sentence(desk.submit("--set=data.root='a\nb'", code=2))
-    assert one_sentence(desk.submit("--script=none", code=2)).startswith("none is not there: submit from")
+    assert one_sentence(desk.submit("--script=none", code=2)) == "--script none: no such file"
+    assert "one study at a time" in one_sentence(desk.submit("other.toml", code=2))
     (desk.place / "runs").write_text("a file")
     assert one_sentence(desk.submit(code=2)).startswith("cannot write runs/my study")
     (desk.place / "jobs").unlink()

@@ -116,7 +116,7 @@ def test_what_is_no_log_ends_with_one_sentence(hpcfl, monkeypatch):
     h5py.File("foreign.h5", "w").close()
     for name, reason in (
         ("text.h5", "cannot read text.h5: not an HDF5 file, or a damaged one"),
-        ("dir.h5", "cannot read dir.h5: Is a directory"),
+        ("dir.h5", "dir.h5 is a directory, not the log of a run"),
         ("foreign.h5", "foreign.h5 is an HDF5 file, but not a log of hpcfl"),
     ):
         done = hpcfl("watch", name, "--every", "0.1")
