@@ -151,4 +151,9 @@ def stratified(
         wanted -= cut
         train.append(indices[:cut])
         test.append(indices[cut:])
+    if not any(map(len, test)):  # classes of one sample took it all: the first larger one gives one back
+        for at, indices in enumerate(train):
+            if len(indices) > 1:
+                train[at], test[at] = indices[:-1], indices[-1:]
+                break
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

@@ -273,3 +273,11 @@ def test_natural_clients_are_writers_with_enough_samples():
     assert sorted(set(owners)) == owners
     with pytest.raises(BadInput, match=r"clients = 5: only 4 of 6 writers have partition\.min_samples = 12"):
         partition(y, 5, deal("natural", min_samples=12), writer=writer)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_client_with_a_class_of_two_has_a_test_sample(seed):
+    """Six classes of one sample, and one of two, whose 1.5 round to 2 if it comes first."""
+    y = np.array([0, 1, 2, 3, 4, 5, 6, 6])
+    (split,) = partition(y, 1, deal("iid", seed=seed, min_samples=2))
+    assert (len(split.train), y[split.test].tolist()) == (7, [6])

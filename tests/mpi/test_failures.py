@@ -20,7 +20,17 @@ from tests.conftest import ROOT, Mpi, mpich, open_mpi
 OURS = re.compile(r"^(\[rank \d+\] |round |hpcfl: )")
 
 
-@pytest.mark.parametrize(("rank", "place"), [(2, "cell"), (0, "refine"), (1, "start"), (1, "plan")])
+@pytest.mark.parametrize(
+    ("mpi", "rank", "place"),
+    [
+        ("openmpi", 2, "cell"),
+        ("mpich", 2, "cell"),
+        ("openmpi", 0, "refine"),
+        ("mpich", 1, "start"),
+        ("openmpi", 1, "plan"),
+    ],
+    indirect=["mpi"],
+)
 def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, place: str):
     out = tmp_path / "run.h5"
     study = tmp_path / "study.toml"
