@@ -151,7 +151,10 @@ def stratified(
         wanted -= cut
         train.append(indices[:cut])
         test.append(indices[cut:])
-    if not any(map(len, test)):  # classes of one sample took it all: the first larger one gives one back
+    few = int(fraction * len(part) + 0.5) < len(part)
+    if few and not any(
+        map(len, test)
+    ):  # classes of one sample took it all: the first larger one gives one back
         for at, indices in enumerate(train):
             if len(indices) > 1:
                 train[at], test[at] = indices[:-1], indices[-1:]
