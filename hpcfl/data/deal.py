@@ -151,10 +151,8 @@ def stratified(
         wanted -= cut
         train.append(indices[:cut])
         test.append(indices[cut:])
-    few = int(fraction * len(part) + 0.5) < len(part)
-    if few and not any(
-        map(len, test)
-    ):  # classes of one sample took it all: the first larger one gives one back
+    # where classes of one sample took all, the first larger one gives one back, if any was to be tested
+    if not any(map(len, test)) and int(fraction * len(part) + 0.5) < len(part):
         for at, indices in enumerate(train):
             if len(indices) > 1:
                 train[at], test[at] = indices[:-1], indices[-1:]
