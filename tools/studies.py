@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--cells", type=int, default=60)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     if asked.what == "overhead":
         return overhead(asked.ranks, asked.cells)
     return kill(asked.seed, asked.ranks, asked.study)
