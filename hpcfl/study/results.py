@@ -187,8 +187,11 @@ def refuse_others(study: Study, shelf: Shelf) -> None:
     path = shelf.path / MERGED
     if not os.path.exists(path):
         return
-    with bad_input(path), h5py.File(path, "r", locking=False) as file:
-        there = titled(str(file.attrs["study"]), str(file.attrs["scale"]))
+    try:
+        with bad_input(path), h5py.File(path, "r", locking=False) as file:
+            there = titled(str(file.attrs["study"]), str(file.attrs["scale"]))
+    except BadInput:  # damaged: it is made anew from the logs
+        return
     if there != study.title:
         raise BadInput(f"{shelf.path} is the directory of the study {there}; choose another --out")
 

@@ -204,6 +204,11 @@ def test_a_directory_belongs_to_one_study_at_one_scale(tiny: Path):
     other.write_text(tiny.read_text())
     assert start(other, GOOD[1:2]) == 2
     assert [cell.name for cell in open_study(tiny.parent / "out")] == GOOD[:1]
+    merged = tiny.parent / "out" / "study.h5"
+    merged.write_bytes(merged.read_bytes()[:100])
+    assert start(tiny, GOOD[:1]) == 0, "a damaged one is made anew"
+    with h5py.File(merged) as file:
+        assert len(file["/cell/name"]) == 1
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
