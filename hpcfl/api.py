@@ -8,12 +8,12 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
-from hpcfl.config import Config
+from hpcfl.config.schema import Config
 from hpcfl.log.reader import Run, read
 
 if TYPE_CHECKING:
     from hpcfl.comm.mpi import MPI
-    from hpcfl.federation import Federation
+    from hpcfl.federation.run_plan import Federation
     from hpcfl.study.results import Results
 
 
@@ -48,16 +48,16 @@ def train(
     only one rank raises is `hpcfl.RunFailed` on the others. Without one it takes all ranks of the launcher,
     or this process alone, and SIGINT, SIGTERM or SIGUSR1 end it after its round: `run.status` is "stopped".
     """
+    from hpcfl.comm.communicator import open_guest
     from hpcfl.comm.launcher import launcher
-    from hpcfl.comm.link import open_guest
-    from hpcfl.comm.solo import Solo
-    from hpcfl.conduct import Around, conduct
-    from hpcfl.configfile import loaded
-    from hpcfl.devices import as_before, clear
-    from hpcfl.federation import plan
-    from hpcfl.guard import Signals
-    from hpcfl.log.place import default_path
-    from hpcfl.screen import Screen, Silent
+    from hpcfl.comm.serial import Solo
+    from hpcfl.config.loading import loaded
+    from hpcfl.engine.assemble import Around, conduct
+    from hpcfl.engine.progress import Screen, Silent
+    from hpcfl.federation.run_plan import plan
+    from hpcfl.log.existing_run import default_path
+    from hpcfl.runtime.devices import as_before, clear
+    from hpcfl.runtime.exit_handling import Signals
 
     found = launcher() if comm is None else None
     alone = comm is None and found is None

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import hpcfl
-from hpcfl import job
-from hpcfl.configfile import load
+from hpcfl.config.loading import load
+from hpcfl.engine import launch as job
+from hpcfl.engine.worker import Worker
 from hpcfl.study.run import run as run_study
-from hpcfl.worker import Worker
 from tests.conftest import ROOT, examples
 from tests.mpi.cases import SMALL, results
 

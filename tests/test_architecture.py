@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcfl.configfile import keys
+from hpcfl.config.identity import keys
 
 PACKAGE = Path(__file__).parent.parent / "hpcfl"
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -4,10 +4,10 @@ import tempfile
 import pytest
 import torch
 
-from hpcfl import arena
-from hpcfl.arena import SPARE, Arena, Room, choose
-from hpcfl.comm.solo import Solo
+from hpcfl.comm.serial import Solo
 from hpcfl.errors import BadInput
+from hpcfl.runtime import arena
+from hpcfl.runtime.arena import SPARE, Arena, Room, choose
 
 BIG = 10**9
 

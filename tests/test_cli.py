@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcfl.configfile import dump, keys, load
-from hpcfl.deadline import Deadline
+from hpcfl.config.identity import keys
+from hpcfl.config.loading import dump, load
 from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
+from hpcfl.runtime.deadline import Deadline
 from tests.conftest import ROOT, mpich
 
 SMALL = ("--set=data.samples_per_class=100", "--set=federation.rounds=2")

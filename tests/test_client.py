@@ -4,16 +4,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.client import batches, features, train
-from hpcfl.config import Data, Train
+from hpcfl.config.schema import Data, Train
 from hpcfl.data.dataset import Dataset
-from hpcfl.methods.guide import Guide
+from hpcfl.methods.local_loss import Guide
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.methods.recipe import Recipe
+from hpcfl.methods.spec import Recipe
 from hpcfl.models.network import build
-from hpcfl.samples import Source
-from hpcfl.step.step import step
-from hpcfl.step.tune import Way
+from hpcfl.training.samples import Source
+from hpcfl.training.step.options import Way
+from hpcfl.training.step.step import step
+from hpcfl.training.trainer import batches, features, train
 
 K, D = 6, 4
 WAYS = [Way(), Way(direct=False, products=False, channels_last=False)]

@@ -1,6 +1,6 @@
 import math
 
-from hpcfl.cores import quota, slots, total
+from hpcfl.runtime.cores import quota, slots, total
 
 
 def test_a_quota_of_version_2_counts_at_any_level(tmp_path):

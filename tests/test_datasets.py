@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hpcfl.configfile import load
-from hpcfl.federation import plan
+from hpcfl.config.loading import load
+from hpcfl.federation.run_plan import plan
 from tests.data import layouts
 
 SMALL = ("--set=data.samples_per_class=100", "--set=federation.clients=5")

@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from hpcfl.configfile import load
-from hpcfl.federation import plan
-from hpcfl.forecast import Forecast
+from hpcfl.config.loading import load
+from hpcfl.federation.run_plan import plan
 from hpcfl.log.reader import read
-from hpcfl.machine import Machine
 from hpcfl.models.costs import costs
-from hpcfl.planning import _ranges
-from hpcfl.schedule import makespan
+from hpcfl.plan.command import _ranges
+from hpcfl.plan.forecast import Forecast
+from hpcfl.plan.machine import Machine
+from hpcfl.runtime.scheduling import makespan
 
 GIB = 2**30
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.configfile import load
-from hpcfl.federation import plan
+from hpcfl.config.loading import load
+from hpcfl.federation.participants import participants
+from hpcfl.federation.run_plan import plan
 from hpcfl.log.reader import Run, read
 from hpcfl.log.schema import ENTRIES
 from hpcfl.models.network import build
-from hpcfl.seeds import generator, key, participants
+from hpcfl.utils.seeds import generator, key
 
 SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8"]
 
@@ -137,7 +138,7 @@ def test_clients_of_one_architecture_start_apart_unless_asked(hpcfl):
 
 def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
     """Client 3's samples are made infinite: it never uploads, the others do, nothing else changes."""
-    from hpcfl import worker
+    from hpcfl.engine import worker
 
     original = worker.train
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcfl.comm.wire import Wire
+from hpcfl.comm.codec import Wire
+from hpcfl.engine.worker import Worker
 from hpcfl.log.reader import Run, read
 from hpcfl.methods.catalogue import CATALOGUE
-from hpcfl.worker import Worker
 from tests.mpi.cases import OWN
 
 SMALL = [

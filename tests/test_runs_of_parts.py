@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcfl.comm.wire import Wire
-from hpcfl.configfile import load
-from hpcfl.federation import plan
+from hpcfl.comm.codec import Wire
+from hpcfl.config.loading import load
+from hpcfl.federation.run_plan import plan
 from hpcfl.log.reader import Run, read
 from hpcfl.methods.sparse import masks
 from tests.mpi.cases import KSHOT

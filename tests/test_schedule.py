@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.solo import Solo
-from hpcfl.devices import device_for
+from hpcfl.comm.serial import Solo
 from hpcfl.errors import BadInput
-from hpcfl.schedule import Costs, Gate, Pool, Roster, deal, pools
+from hpcfl.runtime.devices import device_for
+from hpcfl.runtime.scheduling import Costs, Gate, Pool, Roster, deal, pools
 
 
 def test_ranks_that_share_a_device_of_a_node_are_a_pool():

@@ -2,7 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.seeds import generator, key, participants
+from hpcfl.federation.participants import participants
+from hpcfl.utils.seeds import generator, key
 
 
 def test_every_part_of_the_key_counts():

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl import semi
-from hpcfl.config import Data
-from hpcfl.configfile import load
+from hpcfl.config.loading import load
+from hpcfl.config.schema import Data
 from hpcfl.data.dataset import Dataset
-from hpcfl.federation import Federation, plan
+from hpcfl.federation.run_plan import Federation, plan
 from hpcfl.log.reader import read
-from hpcfl.methods.guide import Guide
+from hpcfl.methods.local_loss import Guide
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import Network
-from hpcfl.samples import Source
-from hpcfl.semi import Accepted, Semi, weak_steps
-from hpcfl.step.step import Step
-from hpcfl.step.tune import Way
+from hpcfl.training import semi_supervised as semi
+from hpcfl.training.samples import Source
+from hpcfl.training.semi_supervised import Accepted, Semi, weak_steps
+from hpcfl.training.step.options import Way
+from hpcfl.training.step.step import Step
 from tests.mpi.cases import KSHOT
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hpcfl.comm.report import Effort, Report, pack
-from hpcfl.tally import Tally
+from hpcfl.comm.metrics_codec import Effort, Report, pack
+from hpcfl.engine.round_metrics import Tally
 
 COUNTS = np.array([[2, 2], [6, 0], [1, 1]])
 

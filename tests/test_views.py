@@ -6,12 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config import Data
+from hpcfl.config.schema import Data
 from hpcfl.data.dataset import Dataset
-from hpcfl.samples import Source
-from hpcfl.seeds import uniforms
-from hpcfl.views import PADDING, View, moved, randaugment
-from hpcfl.vision import torchvision
+from hpcfl.training.augmentation import PADDING, View, moved, randaugment
+from hpcfl.training.samples import Source
+from hpcfl.utils.seeds import uniforms
+from hpcfl.utils.torchvision_loader import torchvision
 
 SIDE = 12
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.checkpoint import directory
+from hpcfl.checkpoint.store import directory
 from hpcfl.log.reader import read
 
 BIN = Path(sys.executable).parent

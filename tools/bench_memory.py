@@ -8,9 +8,9 @@ from pathlib import Path
 
 from failures import start
 
-from hpcfl.configfile import load
-from hpcfl.federation import plan
-from hpcfl.records import Records
+from hpcfl.config.loading import load
+from hpcfl.federation.run_plan import plan
+from hpcfl.training.client_layout import Records
 
 SETTINGS = [
     *("data.samples_per_class=10000", "partition.name=iid", "partition.min_samples=2"),

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hpcfl import samples
-from hpcfl.bench.contest import OURS, Contest
 from hpcfl.bench.limits import timed
 from hpcfl.bench.step import shortened
-from hpcfl.configfile import load
-from hpcfl.devices import set_up
-from hpcfl.federation import plan
-from hpcfl.step import layers
+from hpcfl.bench.step_comparison import OURS, Contest
+from hpcfl.config.loading import load
+from hpcfl.federation.run_plan import plan
+from hpcfl.runtime.devices import set_up
+from hpcfl.training import samples
+from hpcfl.training.step import layers
 
 
 def exchanged(layers: nn.Sequential) -> dict[str, nn.Module | None]:

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcfl.log.heartbeat import read_sign, sign_path
 from hpcfl.log.reader import read
-from hpcfl.log.sign import read_sign, sign_path
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 10.0

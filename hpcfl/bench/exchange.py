@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
+from hpcfl.comm.communicator import COUNTERS, Link, Word, open_link
 from hpcfl.comm.launcher import launcher
-from hpcfl.comm.link import COUNTERS, Link, Word, open_link
-from hpcfl.cores import mine
-from hpcfl.guard import DONE, guarded
-from hpcfl.schedule import Gate
+from hpcfl.runtime.cores import mine
+from hpcfl.runtime.exit_handling import DONE, guarded
+from hpcfl.runtime.scheduling import Gate
 
 DOWN, UP = 15_400, 400
 """Bytes of a broadcast and of a rank's gather, about those of the quick start."""

@@ -10,14 +10,14 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from hpcfl.config import Runtime
-from hpcfl.devices import set_up
+from hpcfl.config.schema import Runtime
 from hpcfl.errors import BadInput
 from hpcfl.methods.refine.base import Notes
 from hpcfl.methods.refine.simplex import nearest_simplex, relax
 from hpcfl.methods.refine.thomson import DECAY, EVERY, LR, MOMENTUM, thomson
 from hpcfl.methods.sphere import EPS, distances, energy, normalise, simplex_bound
-from hpcfl.show import console
+from hpcfl.runtime.devices import set_up
+from hpcfl.utils.formatting import console
 
 REPEATS = 5
 LARGEST = 80_000_000

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.bench.table import print_figures, read_figures, write_figures
+from hpcfl.bench.step_table import print_figures, read_figures, write_figures
+from hpcfl.comm.communicator import Link, open_link
 from hpcfl.comm.launcher import launcher
-from hpcfl.comm.link import Link, open_link
-from hpcfl.configfile import dump, load
-from hpcfl.devices import set_up
+from hpcfl.config.loading import dump, load
 from hpcfl.errors import BadInput
-from hpcfl.federation import Client, Federation, plan
-from hpcfl.guard import DONE, guarded
+from hpcfl.federation.run_plan import Client, Federation, plan
+from hpcfl.runtime.devices import set_up
+from hpcfl.runtime.exit_handling import DONE, guarded
 
 TURNS = 4
 """How often the contestants take turns in a repeat: what disturbs the machine then meets all of them."""
@@ -74,9 +74,9 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
         device = set_up(fed.config.runtime, link.local_rank)
     import torch
 
-    from hpcfl.bench.contest import Contest
     from hpcfl.bench.limits import Limits, timed
-    from hpcfl.step.tune import in_words
+    from hpcfl.bench.step_comparison import Contest
+    from hpcfl.training.step.options import in_words
 
     with link.agreed():
         contest, limits = Contest(fed, device, each), Limits(device)

@@ -10,8 +10,8 @@ from typing import Any, cast
 import mpi4py
 import numpy as np
 
+from hpcfl.comm.communicator import COUNTERS, Link, Traffic, Word
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.link import COUNTERS, Link, Traffic, Word
 from hpcfl.errors import Refused
 
 mpi4py.rc.initialize = False
@@ -20,8 +20,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)  # a foreign launcher: refused below, with the reason
     from mpi4py import MPI
 
-    from hpcfl.comm.board import Shared
-    from hpcfl.comm.meeting import LONGEST, Meeting
+    from hpcfl.comm.barrier import LONGEST, Meeting
+    from hpcfl.comm.shared_window import Shared
 
 GATE_NAP = 1e-2
 """Longest sleep while other ranks of the node have all its cores."""

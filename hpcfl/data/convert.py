@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from hpcfl.data.prepared import Writer
-from hpcfl.data.sources.found import Found, Samples
-from hpcfl.data.sources.own import GRAY
-from hpcfl.data.sources.where import Progress
+from hpcfl.data.prepared_file import Writer
+from hpcfl.data.sources.fetch import Progress
+from hpcfl.data.sources.raw_dataset import Found, Samples
+from hpcfl.data.sources.user_data import GRAY
 from hpcfl.errors import BadInput
-from hpcfl.vision import torchvision
+from hpcfl.utils.torchvision_loader import torchvision
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcfl.config import Partition
-from hpcfl.data.deal import stratified, who_owns
+from hpcfl.config.schema import Partition
+from hpcfl.data.partitioners import stratified, who_owns
 from hpcfl.errors import BadInput
 
 

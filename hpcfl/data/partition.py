@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcfl.config import Partition
-from hpcfl.data import deal, published
+from hpcfl.config.schema import Partition
+from hpcfl.data import partitioners as deal
+from hpcfl.data import published
 from hpcfl.data.kshot import nway_kshot
-from hpcfl.data.splitfile import read_split
+from hpcfl.data.split_file import read_split
 from hpcfl.errors import BadInput
-from hpcfl.seeds import generator
+from hpcfl.utils.seeds import generator
 
 MIN_SAMPLES = 10
 

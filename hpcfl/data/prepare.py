@@ -15,13 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hpcfl.data.convert import convert
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared import is_there, locate, open_prepared, verify
-from hpcfl.data.sources import own
-from hpcfl.data.sources.found import Found
-from hpcfl.data.sources.known import EMNIST, KNOWN
-from hpcfl.data.sources.where import Where
+from hpcfl.data.prepared_file import is_there, locate, open_prepared, verify
+from hpcfl.data.sources import user_data as own
+from hpcfl.data.sources.fetch import Where
+from hpcfl.data.sources.raw_dataset import Found
+from hpcfl.data.sources.registry import EMNIST, KNOWN
 from hpcfl.errors import BadInput, nearest
-from hpcfl.files import aside, put, sweep
+from hpcfl.utils.files import aside, put, sweep
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

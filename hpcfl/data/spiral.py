@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcfl.config import Data
-from hpcfl.seeds import generator
+from hpcfl.config.schema import Data
+from hpcfl.utils.seeds import generator
 
 CLASSES = 6
 

@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcfl.comm.communicator import Link, Word, open_link
 from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
-from hpcfl.comm.link import Link, Word, open_link
-from hpcfl.comm.solo import Solo
-from hpcfl.config import Config
-from hpcfl.configfile import load
+from hpcfl.comm.serial import Solo
+from hpcfl.config.loading import load
+from hpcfl.config.schema import Config
 from hpcfl.doctor.disk import free_bytes
 from hpcfl.doctor.finding import Finding, ok, summary
-from hpcfl.doctor.start import check_start
+from hpcfl.doctor.startup_check import check_start
 from hpcfl.errors import Refused
-from hpcfl.federation import Federation, plan
-from hpcfl.guard import DONE, FAILED, Watchdog, guarded
-from hpcfl.log.place import default_path
+from hpcfl.federation.run_plan import Federation, plan
+from hpcfl.log.existing_run import default_path
+from hpcfl.runtime.exit_handling import DONE, FAILED, Watchdog, guarded
 
 if TYPE_CHECKING:
-    from hpcfl.doctor.facts import Facts
+    from hpcfl.doctor.rank_info import Facts
 
 PATIENCE = 300.0
 """Seconds that one step may take."""
@@ -109,7 +109,7 @@ def _examine(
         if isinstance(config, Exception):
             raise config
     assert isinstance(config, Config)
-    from hpcfl.doctor.facts import look
+    from hpcfl.doctor.rank_info import look
 
     patience.step("looking at disks, data and devices")
     mine = look(link, found, config, default_path(config) if out is None else Path(out))
@@ -137,8 +137,10 @@ def _findings(
     facts: Sequence[Facts], config: Config, fed: Federation | None, refusal: str
 ) -> Iterator[Finding]:
     """Yields what follows from the facts, in the order in which a run meets it."""
-    from hpcfl.doctor import mpi, ranks, room
-    from hpcfl.doctor.needs import needs
+    from hpcfl.doctor import mpi_checks as mpi
+    from hpcfl.doctor import rank_checks as ranks
+    from hpcfl.doctor import storage_checks as room
+    from hpcfl.doctor.requirements import needs
 
     runtime = config.runtime
     yield ranks.check_launch(facts, refusal)

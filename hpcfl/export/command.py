@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcfl.errors import BadInput
-from hpcfl.export import csvs, events
+from hpcfl.export import csv_files as csvs
+from hpcfl.export import tensorboard_events as events
 from hpcfl.log.reader import EVERYTHING, read
 from hpcfl.log.schema import BY_PATH
 

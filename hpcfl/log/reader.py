@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from hpcfl.config import Config
-from hpcfl.configfile import parse
+from hpcfl.config.loading import parse
+from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.log.schema import BY_PATH, STRING, VERSION
 

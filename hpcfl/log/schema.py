@@ -113,4 +113,7 @@ ENTRIES = (
 NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
 """What stands at the places of dimensions that are no count of anything."""
 
+PARTS = ("train", "comm", "refine", "evaluate", "log")
+"""The parts of a round's seconds: /round/seconds_train and so on."""
+
 BY_PATH = {entry.path: entry for entry in ENTRIES}

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from hpcfl.configfile import dump
-from hpcfl.federation import Federation
+from hpcfl.config.loading import dump
+from hpcfl.federation.run_plan import Federation
 from hpcfl.log.schema import ENTRIES, STRING
 
 OVERHEAD = 700

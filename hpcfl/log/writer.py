@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 
 from hpcfl.errors import BadInput, Fatal
-from hpcfl.files import aside, flush
 from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
+from hpcfl.utils.files import aside, flush
 
 SHARE = 0.015
 """The most of a run's time that writing may take: a write waits until all writes so far fit in it.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from hpcfl.methods.context import Setting
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hpcfl.config.method import Distance, Method, Refinement
 from hpcfl.errors import BadInput, unknown
-from hpcfl.methods.recipe import SLOTS, Recipe
 from hpcfl.methods.rules import LEARNED, OPTIONS, refuse
-from hpcfl.slots import Distance, Method, Refinement
+from hpcfl.methods.spec import SLOTS, Recipe
 
 LEARNING: dict[str, Any] = {"server_network": True}
 SOLVING: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, get_args
 
-from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import recipe
-from hpcfl.slots import (
+from hpcfl.config.method import (
     Aggregate,
     Anchor,
     ClassWeights,
@@ -17,6 +15,8 @@ from hpcfl.slots import (
     Method,
     Refinement,
 )
+from hpcfl.errors import BadInput
+from hpcfl.methods.catalogue import recipe
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "refine": get_args(Refinement),

@@ -10,7 +10,7 @@ from hpcfl.errors import BadInput
 from hpcfl.methods import sparse
 
 if TYPE_CHECKING:
-    from hpcfl.methods.recipe import Recipe
+    from hpcfl.methods.spec import Recipe
 
 LEARNED = ("tgp", "orthogonal")
 OPTIONS = {

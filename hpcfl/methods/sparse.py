@@ -10,8 +10,8 @@ from math import comb
 
 import numpy as np
 
-from hpcfl.methods.code import code
-from hpcfl.seeds import generator
+from hpcfl.methods.equal_weight_code import code
+from hpcfl.utils.seeds import generator
 
 
 def blocks(classes: int, features: int) -> int:

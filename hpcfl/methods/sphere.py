@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from hpcfl import seeds
 from hpcfl.methods.prototypes import Prototypes
+from hpcfl.utils import seeds
 
 EPS = 1e-12
 SAME = 1 - EPS

@@ -18,9 +18,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy
 
 from hpcfl.errors import BadInput
-from hpcfl.files import aside
 from hpcfl.models.network import Network, on_meta
 from hpcfl.models.registry import ARCHITECTURES, parts
+from hpcfl.utils.files import aside
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcfl.models.registry import register
-from hpcfl.models.torchvisions import published
+from hpcfl.models.torchvision_models import published
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,7 +14,7 @@ from torch import Tensor
 from hpcfl.errors import BadInput
 from hpcfl.models.network import on_meta
 from hpcfl.models.registry import parts
-from hpcfl.vision import torchvision
+from hpcfl.utils.torchvision_loader import torchvision
 
 Weights = dict[str, Tensor]
 NAMES = {"shufflenet_v2": "shufflenet_v2_x1_0"}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcfl.config import Models
+from hpcfl.config.schema import Models
 from hpcfl.errors import BadInput, unknown
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcfl.models.registry import register
-from hpcfl.models.torchvisions import published
+from hpcfl.models.torchvision_models import published
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,8 +18,8 @@ def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
     """Returns torchvision's ImageNet stem and so many stages of one basic block: 64, 128, 256, 512 wide."""
     from torch import nn
 
-    from hpcfl.models.width import Extractor
-    from hpcfl.vision import torchvision
+    from hpcfl.models.extractor import Extractor
+    from hpcfl.utils.torchvision_loader import torchvision
 
     block = torchvision().models.resnet.BasicBlock
     layers: list[nn.Module] = [

@@ -10,13 +10,14 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from hpcfl.config import Config
-from hpcfl.configfile import SEEDS, check
+from hpcfl.config.identity import SEEDS
+from hpcfl.config.loading import check
+from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import recipe
 from hpcfl.models.registry import chosen
+from hpcfl.study.cell_names import names
 from hpcfl.study.keys import KNOWN, RANKS, Settings, brief, nested, over, text
-from hpcfl.study.names import names
 
 MOST = 100_000
 

@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from hpcfl.config import Config
+from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.federation import plan
-from hpcfl.screen import many
+from hpcfl.federation.run_plan import plan
 from hpcfl.study.cells import Cell
-from hpcfl.study.shelf import Progress
+from hpcfl.study.run_store import Progress
+from hpcfl.utils.formatting import many
 
 SPEED = 2e9
 """FLOP/s of a worker as long as no cell has run: a guess on the low side, so that jobs are not too short."""

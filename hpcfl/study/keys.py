@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from hpcfl.config import Config
-from hpcfl.configfile import keys
+from hpcfl.config.identity import keys
+from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
 
 RANKS = "ranks"

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from hpcfl.configfile import but_for_seeds
+from hpcfl.config.identity import but_for_seeds
 from hpcfl.errors import BadInput
-from hpcfl.files import aside, put
-from hpcfl.lock import RunLock
 from hpcfl.log.reader import Run, bad_input, read, titled
 from hpcfl.log.summary import COLUMNS, NEEDS, Summary, summary
 from hpcfl.log.tables import pandas_module
+from hpcfl.runtime.lock import RunLock
 from hpcfl.study.cells import Cell, group
-from hpcfl.study.file import Study
-from hpcfl.study.shelf import Shelf
+from hpcfl.study.run_store import Shelf
+from hpcfl.study.study_file import Study
+from hpcfl.utils.files import aside, put
 
 if TYPE_CHECKING:
     import pandas

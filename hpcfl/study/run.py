@@ -9,21 +9,22 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hpcfl.comm.communicator import Link, is_mpi_error
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.link import Link, is_mpi_error
-from hpcfl.conduct import Around, conduct
-from hpcfl.deadline import Deadline, end_time
-from hpcfl.devices import clear
+from hpcfl.engine.assemble import Around, conduct
+from hpcfl.engine.launch import attempted, on_all_ranks
+from hpcfl.engine.progress import Screen, screen
 from hpcfl.errors import BadInput, Fatal, Refused, RunFailed, nearest
-from hpcfl.federation import Federation, plan
-from hpcfl.guard import DONE, FAILED, STOPPED, Signals
-from hpcfl.job import attempted, on_all_ranks
-from hpcfl.lock import restarted
-from hpcfl.screen import Screen, many, say, screen
+from hpcfl.federation.run_plan import Federation, plan
+from hpcfl.runtime.deadline import Deadline, end_time
+from hpcfl.runtime.devices import clear
+from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED, Signals
+from hpcfl.runtime.lock import restarted
 from hpcfl.study.cells import Cell
-from hpcfl.study.file import Study, read_study
 from hpcfl.study.results import belongs, refuse_others, write_results
-from hpcfl.study.shelf import Progress, Shelf, tally
+from hpcfl.study.run_store import Progress, Shelf, tally
+from hpcfl.study.study_file import Study, read_study
+from hpcfl.utils.formatting import many, say
 
 
 def run(

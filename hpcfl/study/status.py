@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
-from hpcfl.screen import duration, many, percent
-from hpcfl.show import console
 from hpcfl.study.estimate import Estimate
-from hpcfl.study.file import read_study
-from hpcfl.study.shelf import Shelf, tally
+from hpcfl.study.run_store import Shelf, tally
+from hpcfl.study.study_file import read_study
+from hpcfl.utils.formatting import console, duration, many, percent
 
 
 def print_status(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcfl.errors import BadInput
-from hpcfl.files import aside, put
-from hpcfl.screen import duration, many, say
 from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import Estimate
-from hpcfl.study.file import Study, read_study
-from hpcfl.study.shelf import Shelf, tally
+from hpcfl.study.run_store import Shelf, tally
+from hpcfl.study.study_file import Study, read_study
+from hpcfl.utils.files import aside, put
+from hpcfl.utils.formatting import duration, many, say
 
 RESERVE = 1.5
 """A task's walltime ÷ what it is expected to take; one that is still too short is queued again."""

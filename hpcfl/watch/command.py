@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.live import Live
 
 from hpcfl.errors import BadInput
-from hpcfl.guard import DONE, FAILED, INTERRUPTED
 from hpcfl.log.reader import NoLog, Run
-from hpcfl.screen import percent
-from hpcfl.watch.picture import accuracy, headline, picture, printable, remarks
-from hpcfl.watch.sight import Eye, Sight
-from hpcfl.watch.view import SILENCE, Memory, View
+from hpcfl.runtime.exit_handling import DONE, FAILED, INTERRUPTED
+from hpcfl.utils.formatting import percent
+from hpcfl.watch.poller import Eye, Sight
+from hpcfl.watch.render import accuracy, headline, picture, printable, remarks
+from hpcfl.watch.status import SILENCE, Memory, View
 
 PATIENCE = 5.0
 """Seconds after which a file that cannot be read was never a log, and not only late."""

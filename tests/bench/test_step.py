@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hpcfl.bench.table import ALL, ratios, shares
+from hpcfl.bench.step_table import ALL, ratios, shares
 from hpcfl.cli import main
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcfl.deadline import Deadline
+from hpcfl.runtime.deadline import Deadline
 from tests.checkpoint.runs import SMALL
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcfl.checkpoint import Store
+from hpcfl.checkpoint.store import Store
 
 SMALL = [
     *("data.samples_per_class=200", "federation.rounds=6", "models.features=8", "log.prototypes_every=2"),

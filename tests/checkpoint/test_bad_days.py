@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpcfl import checkpoint, deadline, guard, lock, saver
-from hpcfl.checkpoint import Store, read_manifest
-from hpcfl.deadline import Deadline, end_time
+from hpcfl.checkpoint import store as checkpoint
+from hpcfl.checkpoint import writer as saver
+from hpcfl.checkpoint.store import Store, read_manifest
 from hpcfl.errors import BadInput
-from hpcfl.lock import RunLock
 from hpcfl.log import writer
 from hpcfl.log.reader import read
+from hpcfl.runtime import deadline, lock
+from hpcfl.runtime import exit_handling as guard
+from hpcfl.runtime.deadline import Deadline, end_time
+from hpcfl.runtime.lock import RunLock
 from tests.mpi.cases import results
 
 

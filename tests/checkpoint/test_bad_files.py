@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcfl import checkpoint
-from hpcfl.checkpoint import Damaged, Store, read_manifest
-from hpcfl.data.prepared import open_prepared, verify
+from hpcfl.checkpoint import store as checkpoint
+from hpcfl.checkpoint.store import Damaged, Store, read_manifest
+from hpcfl.data.prepared_file import open_prepared, verify
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read
 from tests.checkpoint.runs import stopped

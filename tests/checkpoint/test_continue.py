@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcfl.checkpoint import read_manifest
+from hpcfl.checkpoint.store import read_manifest
 from hpcfl.log.reader import read
 from tests.checkpoint.runs import SMALL, stopped
 from tests.mpi.cases import KSHOT, OWN, results

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from hpcfl.comm.communicator import Word, open_link
 from hpcfl.comm.launcher import launcher
-from hpcfl.comm.link import Word, open_link
 from hpcfl.errors import BadInput, Refused
 
 OMPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}

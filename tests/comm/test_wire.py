@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.report import Effort, Report, Saved, pack, unpack
-from hpcfl.comm.wire import Parcel, Wire
+from hpcfl.comm.codec import Parcel, Wire
+from hpcfl.comm.metrics_codec import Effort, Report, Saved, pack, unpack
 
 
 @st.composite

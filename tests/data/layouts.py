@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared import open_prepared, verify
+from hpcfl.data.prepared_file import open_prepared, verify
 from hpcfl.data.sources import photos
-from hpcfl.data.sources.where import File
-from hpcfl.vision import torchvision
+from hpcfl.data.sources.fetch import File
+from hpcfl.utils.torchvision_loader import torchvision
 
 
 def images(number: int, side: int = 32, channels: int = 3, seed: int = 0) -> np.ndarray:

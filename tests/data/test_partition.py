@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hpcfl.config import Partition
-from hpcfl.data.deal import who_owns
+from hpcfl.config.schema import Partition
 from hpcfl.data.partition import Split, partition
+from hpcfl.data.partitioners import who_owns
 from hpcfl.errors import BadInput
 
 labels = st.integers(2, 8).flatmap(

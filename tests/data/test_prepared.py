@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.config import Data
-from hpcfl.data.prepared import open_prepared, verify
-from hpcfl.data.read import read
+from hpcfl.config.schema import Data
+from hpcfl.data.load import read
+from hpcfl.data.prepared_file import open_prepared, verify
 from hpcfl.errors import BadInput
 from tests.conftest import mpich
 from tests.data import layouts

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from hpcfl.data.sources import mnist
-from hpcfl.data.sources.known import KNOWN
-from hpcfl.vision import torchvision
+from hpcfl.data.sources.registry import KNOWN
+from hpcfl.utils.torchvision_loader import torchvision
 from tests.data import layouts
 from tests.data.layouts import opened
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hpcfl.config import Data
+from hpcfl.config.schema import Data
 from hpcfl.data.spiral import CLASSES, spiral
 
 

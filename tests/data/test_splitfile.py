@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcfl.data.partition import partition
-from hpcfl.data.splitfile import write_split
+from hpcfl.data.split_file import write_split
 from hpcfl.errors import BadInput
 from tests.data.test_partition import assert_same, deal
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.library import Library
+from hpcfl.comm.mpi_library import Library
 from hpcfl.doctor.disk import Mount, Place
-from hpcfl.doctor.facts import Facts
 from hpcfl.doctor.finding import Finding
+from hpcfl.doctor.rank_info import Facts
 
 GIB = 2**30
 HYDRA = Launcher("MPICH's mpirun", 5, 0, False)

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from hpcfl.arena import SPARE
-from hpcfl.comm.library import Library
-from hpcfl.doctor import mpi as mpi_
+from hpcfl.comm.mpi_library import Library
+from hpcfl.doctor import mpi_checks as mpi_
 from hpcfl.doctor.disk import Mount, Place
-from hpcfl.doctor.facts import Gpus
 from hpcfl.doctor.finding import summary
-from hpcfl.doctor.mpi import check_fabric, check_library, check_segments, check_versions
-from hpcfl.doctor.ranks import check_binding, check_cores, check_devices, check_launch, check_workers
-from hpcfl.doctor.room import (
+from hpcfl.doctor.mpi_checks import check_fabric, check_library, check_segments, check_versions
+from hpcfl.doctor.rank_checks import check_binding, check_cores, check_devices, check_launch, check_workers
+from hpcfl.doctor.rank_info import Gpus
+from hpcfl.doctor.shm_segments import Segment
+from hpcfl.doctor.startup_check import check_start
+from hpcfl.doctor.storage_checks import (
     Needs,
     check_dataset,
     check_lock,
@@ -24,8 +25,7 @@ from hpcfl.doctor.room import (
     check_shared,
     check_space,
 )
-from hpcfl.doctor.segments import Segment
-from hpcfl.doctor.start import check_start
+from hpcfl.runtime.arena import SPARE
 from tests.doctor.jobs import GIB, HYDRA, OPEN_TEXT, PRTE, SRUN, bound, job, said
 
 # --- launch

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hpcfl.doctor import command
-from hpcfl.doctor import facts as facts_
-from hpcfl.doctor.facts import Gpus
+from hpcfl.doctor import rank_info as facts_
+from hpcfl.doctor.rank_info import Gpus
 from tests.conftest import ROOT, Mpi, mpich, open_mpi
 
 NAMES = [

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from hpcfl.configfile import load
-from hpcfl.doctor import disk, segments
+from hpcfl.config.loading import load
+from hpcfl.doctor import disk
+from hpcfl.doctor import shm_segments as segments
 from hpcfl.doctor.disk import Mount, mount_of, probe
-from hpcfl.doctor.facts import allotted
-from hpcfl.doctor.needs import needs, seen
-from hpcfl.doctor.segments import stale
-from hpcfl.federation import plan
+from hpcfl.doctor.rank_info import allotted
+from hpcfl.doctor.requirements import needs, seen
+from hpcfl.doctor.shm_segments import stale
+from hpcfl.federation.run_plan import plan
 from hpcfl.log.size import expected
 from tests.doctor.jobs import job
 

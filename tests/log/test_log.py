@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.config import Config
-from hpcfl.configfile import dump
+from hpcfl.config.loading import dump
+from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.reader import read
 from hpcfl.log.schema import ENTRIES, STRING

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from hpcfl.config import Config
-from hpcfl.config import Method as Settings
-from hpcfl.configfile import load
+from hpcfl.config.loading import load
+from hpcfl.config.schema import Config
+from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES
 from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, recipe
 from hpcfl.methods.combinations import CHOICES, refusal, refused_pairs, table
-from hpcfl.methods.method import compose
+from hpcfl.methods.prototype_method import compose
 from hpcfl.methods.rules import OPTIONS, refuse_dims, remarks
 from tests.conftest import ROOT
 from tests.methods.test_methods import K, uploads_of

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from hpcfl import seeds
-from hpcfl.config import Config, Train
-from hpcfl.config import Method as Settings
+from hpcfl.config.schema import Config, Train
+from hpcfl.config.schema import Method as Settings
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.method import Method, compose
+from hpcfl.methods.prototype_method import Method, compose
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.learned import Learned
 from hpcfl.methods.refine.orthogonal import orthogonality
 from hpcfl.methods.refine.tgp import Tgp, contrastive, separation
+from hpcfl.methods.refine.trainable import Learned
+from hpcfl.utils import seeds
 
 K, D = 4, 3
 

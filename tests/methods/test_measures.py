@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hpcfl.methods.measures import measures
+from hpcfl.methods.metrics import measures
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.sphere import simplex_bound
 

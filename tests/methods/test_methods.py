@@ -5,16 +5,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpcfl.config import Config
-from hpcfl.config import Method as Settings
+from hpcfl.config.method import Aggregate, Curriculum, Distance, Refinement
+from hpcfl.config.schema import Config
+from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES, Upload, mean, weighted, weighted_literal
 from hpcfl.methods.catalogue import DEFAULTS, recipe
-from hpcfl.methods.guide import DISTANCES, SHAPES
 from hpcfl.methods.infer import nearest_N
-from hpcfl.methods.method import REFINES, Method, compose
+from hpcfl.methods.local_loss import DISTANCES, SHAPES
+from hpcfl.methods.prototype_method import REFINES, Method, compose
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
-from hpcfl.slots import Aggregate, Curriculum, Distance, Refinement
 
 K, D = 5, 3
 

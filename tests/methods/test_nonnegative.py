@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config import Config
-from hpcfl.config import Method as Settings
+from hpcfl.config.schema import Config
+from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.code import best_code, code, overlap
-from hpcfl.methods.method import Method, compose
+from hpcfl.methods.equal_weight_code import best_code, code, overlap
+from hpcfl.methods.prototype_method import Method, compose
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.nonnegative import own_dimensions, shared_dimensions
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config import Method as Settings
+from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload, mean, weighted_literal
 from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.measures import personalisation
+from hpcfl.methods.metrics import personalisation
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from tests.methods.test_sparse import D, K, made
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config import Config
-from hpcfl.config import Method as Settings
+from hpcfl.config.schema import Config
+from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.measures import silhouette
-from hpcfl.methods.method import Method, compose
+from hpcfl.methods.metrics import silhouette
+from hpcfl.methods.prototype_method import Method, compose
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.methods.pseudo import Guess, accepted, guess, thresholds, with_length
+from hpcfl.methods.pseudo_labels import Guess, accepted, guess, thresholds, with_length
 from hpcfl.methods.rules import remarks
 
 K, D = 4, 3

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.wire import Parcel, Wire
-from hpcfl.config import Config, Federation
-from hpcfl.config import Method as Settings
+from hpcfl.comm.codec import Parcel, Wire
+from hpcfl.config.schema import Config, Federation
+from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.guide import DISTANCES
-from hpcfl.methods.method import Method, compose
+from hpcfl.methods.local_loss import DISTANCES
+from hpcfl.methods.prototype_method import Method, compose
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.rules import refuse_dims
 from hpcfl.methods.sparse import blocks_of_class, bytes_of_masks, disjoint, masks

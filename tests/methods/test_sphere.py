@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config import Config, Log
-from hpcfl.config import Method as Settings
+from hpcfl.config.schema import Config, Log
+from hpcfl.config.schema import Method as Settings
 from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.method import compose
+from hpcfl.methods.prototype_method import compose
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Notes
 from hpcfl.methods.refine.simplex import helmert, nearest_simplex, relax

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hpcfl.methods.code import overlap
-from hpcfl.methods.spread import _best_move, least_overlap, spread
+from hpcfl.methods.code_search import _best_move, least_overlap, spread
+from hpcfl.methods.equal_weight_code import overlap
 
 
 def drawn(words: int, length: int, weight: int, seed: int) -> np.ndarray:

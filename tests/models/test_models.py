@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpcfl.config import Models
+from hpcfl.config.schema import Models
 from hpcfl.errors import BadInput
 from hpcfl.models.costs import cost, costs
 from hpcfl.models.network import build, on_meta
 from hpcfl.models.registry import ARCHITECTURES, GROUPS, HEADS, chosen
-from hpcfl.state import ALIGN, Layout, bind, copy_into, empty_vector, module_blocks
+from hpcfl.training.state import ALIGN, Layout, bind, copy_into, empty_vector, module_blocks
 
 CLASSES = 6
 SHAPES = ((2,), (1, 28, 28), (3, 32, 32), (3, 64, 64))

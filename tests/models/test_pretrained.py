@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.configfile import load
+from hpcfl.config.loading import load
 from hpcfl.errors import BadInput
-from hpcfl.federation import plan
+from hpcfl.federation.run_plan import plan
 from hpcfl.log.reader import read
 from hpcfl.models.network import build
 from hpcfl.models.pretrained import read_pretrained
-from hpcfl.vision import torchvision
+from hpcfl.utils.torchvision_loader import torchvision
 
 KNOWN = ((3, 32, 32), 5, 512)
 

@@ -4,8 +4,8 @@ import json
 import os
 import sys
 
+from hpcfl.comm.communicator import open_link
 from hpcfl.comm.launcher import launcher
-from hpcfl.comm.link import open_link
 from hpcfl.doctor import command
 
 

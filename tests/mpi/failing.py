@@ -7,8 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from hpcfl import conduct, job
 from hpcfl.comm.launcher import launcher
+from hpcfl.engine import assemble as conduct
+from hpcfl.engine import launch as job
 from hpcfl.study.run import run as study
 
 
@@ -26,12 +27,12 @@ def main(rank: int, place: str, out: str) -> int:
         elif place == "plan":
             job.plan = fail  # type: ignore[assignment]
         elif place == "cell":
-            from hpcfl.worker import Worker
+            from hpcfl.engine.worker import Worker
 
             original = Worker.update
             Worker.update = lambda self, t, i, target: (fail if t else original)(self, t, i, target)  # type: ignore
         else:
-            from hpcfl.server import Server
+            from hpcfl.engine.server import Server
 
             Server.refine = fail  # type: ignore[method-assign, assignment]
     if place == "cell":

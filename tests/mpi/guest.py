@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import hpcfl
-from hpcfl.configfile import loaded
-from hpcfl.worker import Worker
+from hpcfl.config.loading import loaded
+from hpcfl.engine.worker import Worker
 from tests.conftest import examples
 from tests.mpi.cases import SMALL
 

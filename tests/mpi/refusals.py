@@ -3,9 +3,9 @@
 import json
 import sys
 
-from hpcfl import job
+from hpcfl.comm.communicator import open_link
 from hpcfl.comm.launcher import launcher
-from hpcfl.comm.link import open_link
+from hpcfl.engine import launch as job
 
 
 def main(attempts: list) -> None:

@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from hpcfl import job
+from hpcfl.comm.communicator import open_link
 from hpcfl.comm.launcher import launcher
-from hpcfl.comm.link import open_link
 from hpcfl.comm.mpi import MPI
+from hpcfl.engine import launch as job
 from hpcfl.study.run import run as study
 from tests.mpi.cases import FEW_RANKS, runs
 from tests.mpi.guest import visit

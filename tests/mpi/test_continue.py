@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from hpcfl import job
+from hpcfl.engine import launch as job
 from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
 from tests.mpi.cases import results

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcfl import job
+from hpcfl.engine import launch as job
 from hpcfl.log.reader import read
 from tests.conftest import ROOT, mpich, open_mpi
 from tests.mpi.cases import CASES, FEW_RANKS, METHODS, STUDY, WAYS, prepare_images, results, runs

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hpcfl.log.reader import read
-from hpcfl.study.file import read_study
 from hpcfl.study.run import run
-from hpcfl.study.shelf import Shelf
+from hpcfl.study.run_store import Shelf
+from hpcfl.study.study_file import read_study
 from tests.conftest import ROOT, Mpi, mpich, open_mpi
 
 OURS = re.compile(r"^(\[rank \d+\] |round |hpcfl: )")

@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hpcfl.config import Config, Runtime, Train
+from hpcfl.config.schema import Config, Runtime, Train
 from hpcfl.errors import Fatal
 from hpcfl.models.network import Network, build
-from hpcfl.step.layers import axis
-from hpcfl.step.sgd import Direct, Sgd
-from hpcfl.step.step import WARM, Recorded, step
-from hpcfl.step.tune import Way, way
+from hpcfl.training.step.layers import axis
+from hpcfl.training.step.options import Way, way
+from hpcfl.training.step.sgd import Direct, Sgd
+from hpcfl.training.step.step import WARM, Recorded, step
 
 PLAIN = Way(direct=False, products=False, channels_last=False)
 small = st.integers(1, 5)

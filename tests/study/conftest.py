@@ -3,7 +3,7 @@
 import pytest
 
 from hpcfl.errors import BadInput
-from hpcfl.study.file import Study, read_study
+from hpcfl.study.study_file import Study, read_study
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hpcfl.study.file import read_study
+from hpcfl.study.study_file import read_study
 
 BLOCK = "[[block]]\nname = 'b'\n"
 BAD_CELLS = {

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hpcfl.data.partition import partition
-from hpcfl.federation import plan
+from hpcfl.federation.run_plan import plan
 from hpcfl.methods.catalogue import CATALOGUE, recipe
 from hpcfl.methods.rules import refuse_dims
-from hpcfl.study.file import read_study
+from hpcfl.study.study_file import read_study
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "configs" / "studies").glob("*.toml"))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from hpcfl.errors import BadInput
-from hpcfl.federation import plan
+from hpcfl.federation.run_plan import plan
 from hpcfl.log.summary import Summary
 from hpcfl.study import estimate
 from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import ROUND, SETUP, SPEED, Estimate
-from hpcfl.study.file import read_study
-from hpcfl.study.shelf import Progress
+from hpcfl.study.run_store import Progress
+from hpcfl.study.study_file import read_study
 
 STUDY = """
 [set]

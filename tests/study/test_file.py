@@ -12,10 +12,10 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.configfile import load
+from hpcfl.config.loading import load
 from hpcfl.errors import BadInput
 from hpcfl.study.cells import group
-from hpcfl.study.file import read_study
+from hpcfl.study.study_file import read_study
 
 GRID = """
 [[block]]

@@ -12,16 +12,16 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from hpcfl import job
 from hpcfl.api import open_study
-from hpcfl.configfile import dump
+from hpcfl.config.loading import dump
+from hpcfl.engine import launch as job
 from hpcfl.errors import BadInput
-from hpcfl.lock import RunLock
 from hpcfl.log.reader import read
-from hpcfl.study.file import read_study
+from hpcfl.runtime.lock import RunLock
+from hpcfl.study.results_table import _table
 from hpcfl.study.run import run
-from hpcfl.study.shelf import Shelf
-from hpcfl.study.table import _table
+from hpcfl.study.run_store import Shelf
+from hpcfl.study.study_file import read_study
 from tests.study.tiny import GOOD, start
 
 

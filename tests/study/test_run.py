@@ -10,17 +10,18 @@ from pathlib import Path
 import h5py
 import pytest
 
-from hpcfl import job, worker
 from hpcfl.api import open_study
-from hpcfl.checkpoint import directory
-from hpcfl.configfile import dump
+from hpcfl.checkpoint.store import directory
+from hpcfl.config.loading import dump
+from hpcfl.engine import launch as job
+from hpcfl.engine import worker
 from hpcfl.errors import BadInput
-from hpcfl.lock import RunLock
 from hpcfl.log.reader import read
+from hpcfl.runtime.lock import RunLock
 from hpcfl.study.cells import Cell
-from hpcfl.study.file import read_study
 from hpcfl.study.run import Trip, run
-from hpcfl.study.shelf import PATIENCE, Progress, Shelf
+from hpcfl.study.run_store import PATIENCE, Progress, Shelf
+from hpcfl.study.study_file import read_study
 from tests.mpi.cases import results
 from tests.study.tiny import GOOD, start, states
 

@@ -14,10 +14,10 @@ from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.config import Config
+from hpcfl.config.schema import Config
 from hpcfl.study.cells import Cell
 from hpcfl.study.run import run
-from hpcfl.study.shelf import Shelf
+from hpcfl.study.run_store import Shelf
 from hpcfl.study.submit import LARGEST, RESERVE, SHORTEST, Array, Task, arrays, pack
 from tests.conftest import ROOT
 from tests.test_jobs import Job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcfl.study.file import read_study
 from hpcfl.study.run import run
-from hpcfl.study.shelf import Shelf
+from hpcfl.study.run_store import Shelf
+from hpcfl.study.study_file import read_study
 
 TINY = """
 about = "how accuracy depends on clients"

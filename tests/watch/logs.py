@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcfl.log.sign import Sign
+from hpcfl.log.heartbeat import Sign
 from hpcfl.log.writer import Log
-from hpcfl.watch.picture import rows
-from hpcfl.watch.view import View
+from hpcfl.watch.render import rows
+from hpcfl.watch.status import View
 from tests.log.test_log import row
 
 SIGN = Sign(time=1e9, round=7, part="train", missing=(2, 4, 5, 6), since=1e9 - 30)

@@ -15,7 +15,7 @@ import pytest
 from hpcfl.log.writer import Log
 from hpcfl.watch import command
 from hpcfl.watch.command import follow
-from hpcfl.watch.view import View
+from hpcfl.watch.status import View
 from tests.log.test_log import new_log
 from tests.test_cli import on_a_terminal
 from tests.watch.logs import add

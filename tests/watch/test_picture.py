@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
+from hpcfl.log.heartbeat import Sign
 from hpcfl.log.reader import read
-from hpcfl.log.sign import Sign
-from hpcfl.screen import duration
+from hpcfl.utils.formatting import duration
 from hpcfl.watch import command
-from hpcfl.watch.picture import listed, remarks, slowest
-from hpcfl.watch.sight import WATCHED, Sight
-from hpcfl.watch.spark import BLOCKS, spark
-from hpcfl.watch.view import Memory, View
+from hpcfl.watch.poller import WATCHED, Sight
+from hpcfl.watch.render import listed, remarks, slowest
+from hpcfl.watch.sparkline import BLOCKS, spark
+from hpcfl.watch.status import Memory, View
 from tests.log.test_log import new_log
 from tests.watch.logs import SIGN, add, words
 

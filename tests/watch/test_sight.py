@@ -14,8 +14,8 @@ import pytest
 
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read
-from hpcfl.watch import sight
-from hpcfl.watch.sight import WATCHED, Eye, Seen, Sight
+from hpcfl.watch import poller as sight
+from hpcfl.watch.poller import WATCHED, Eye, Seen, Sight
 from tests.log.test_log import new_log
 from tests.watch.logs import add
 

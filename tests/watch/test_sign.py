@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hpcfl.comm.solo import Solo
-from hpcfl.log import sign as signs
-from hpcfl.log.sign import Sign, Signer, read_sign, sign_path, understand
-from hpcfl.screen import Screen
-from hpcfl.watch.sight import Sight
-from hpcfl.watch.view import View
+from hpcfl.comm.serial import Solo
+from hpcfl.engine.progress import Screen
+from hpcfl.log import heartbeat as signs
+from hpcfl.log.heartbeat import Sign, Signer, read_sign, sign_path, understand
+from hpcfl.watch.poller import Sight
+from hpcfl.watch.status import View
 from tests.log.test_log import new_log
 from tests.test_cli import SMALL
 from tests.watch.logs import words

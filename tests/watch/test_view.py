@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from hpcfl.log.heartbeat import Sign
 from hpcfl.log.reader import read
-from hpcfl.log.sign import Sign
-from hpcfl.watch.sight import WATCHED, Seen
-from hpcfl.watch.view import SILENCE, Memory, View
+from hpcfl.watch.poller import WATCHED, Seen
+from hpcfl.watch.status import SILENCE, Memory, View
 from tests.log.test_log import new_log
 from tests.watch.logs import SIGN, add, words
 

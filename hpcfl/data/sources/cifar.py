@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hpcfl.data.sources.found import Found, opened
-from hpcfl.data.sources.where import File, Where
-from hpcfl.vision import torchvision
+from hpcfl.data.sources.fetch import File, Where
+from hpcfl.data.sources.raw_dataset import Found, opened
+from hpcfl.utils.torchvision_loader import torchvision
 
 
 def cifar(where: Where, name: str) -> Found:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.data.sources.found import Arrays, Found
-from hpcfl.data.sources.where import Where
+from hpcfl.data.sources.fetch import Where
+from hpcfl.data.sources.raw_dataset import Arrays, Found
 from hpcfl.errors import BadInput
 
 SIDE = 28

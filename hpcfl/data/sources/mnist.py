@@ -6,10 +6,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from hpcfl.data.sources.found import Found, opened
-from hpcfl.data.sources.where import File, Where
+from hpcfl.data.sources.fetch import File, Where
+from hpcfl.data.sources.raw_dataset import Found, opened
 from hpcfl.errors import BadInput
-from hpcfl.vision import torchvision
+from hpcfl.utils.torchvision_loader import torchvision
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 DEBIAN_SUMS = Path("/var/lib/dpkg/info/dataset-fashion-mnist.md5sums")

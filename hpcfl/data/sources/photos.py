@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcfl.data.sources.found import Found, Images, load, opened
-from hpcfl.data.sources.where import File, Where
+from hpcfl.data.sources.fetch import File, Where
+from hpcfl.data.sources.raw_dataset import Found, Images, load, opened
 from hpcfl.errors import BadInput
-from hpcfl.vision import torchvision
+from hpcfl.utils.torchvision_loader import torchvision
 
 TINY = File(
     "tiny-imagenet-200.zip",

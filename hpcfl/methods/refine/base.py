@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hpcfl.methods.aggregate import Upload
+from hpcfl.methods.context import Setting
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.setting import Setting
 from hpcfl.methods.sphere import directions
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl import seeds
 from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.code import best_code
+from hpcfl.methods.equal_weight_code import best_code
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Notes, Refine
 from hpcfl.methods.sphere import directions
+from hpcfl.utils import seeds
 
 
 def own_dimensions(wish_KD: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from hpcfl.methods.refine.learned import Learned
+from hpcfl.methods.refine.trainable import Learned
 
 
 def orthogonality(sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor, pull: float, push: float) -> Tensor:

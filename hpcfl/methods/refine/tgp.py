@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.prototypes import Prototypes, margin_K
-from hpcfl.methods.refine.learned import Learned
+from hpcfl.methods.refine.trainable import Learned
 from hpcfl.methods.sphere import distances
 
 

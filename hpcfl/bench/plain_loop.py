@@ -1,0 +1,70 @@
+"""What one writes without hpcfl: a module, torch's SGD, a client's samples as tensors in memory."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from hpcfl.federation.run_plan import Client, Federation
+from hpcfl.methods.prototype_method import Method
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.models.network import Network
+from hpcfl.runtime.devices import seed_torch
+from hpcfl.training.samples import Source
+from hpcfl.training.trainer import batches
+from hpcfl.utils import seeds
+
+
+class Plain:
+    """Local training, the pass for prototypes and the look at test data of one client, round after round."""
+
+    def __init__(self, fed: Federation, client: Client, network: Network, device: torch.device):
+        self.fed, self.client, self.network = fed, client, network
+        source = Source(fed.data, fed.config.data, device)
+        (self.x_N, self.y_N), (self.test_N, _) = (
+            samples.batch(np.arange(len(samples)))
+            for samples in (source.samples(client.train), source.samples(client.test))
+        )
+
+    def round(self, t: int, method: Method, target: Prototypes) -> float:
+        """Returns the mean loss; the same batches as hpcfl's, the same passes."""
+        config, network, classes = self.fed.config, self.network, self.fed.dims[0]
+        optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
+        seed_torch(seeds.key(config.seed, "train", self.client.id, t), self.x_N.device)
+        network.train()
+        counts_K = torch.from_numpy(self.fed.class_counts_MK[self.client.id])
+        guide = method.guide.at(t, target, counts_K.to(self.x_N.device))
+        total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
+        for epoch in range(config.train.epochs):
+            shuffle = seeds.generator(config.seed, "shuffle", self.client.id, t, epoch)
+            order = shuffle.permutation(len(self.x_N))
+            for which in batches(order, config.train.batch_size, network.has_batch_norm):
+                row_B = torch.from_numpy(which)
+                x_B, y_B = self.x_N[row_B], self.y_N[row_B]
+                with network.for_one_sample() if len(which) == 1 else nullcontext():
+                    z_BD = network.extractor(x_B)
+                loss = cross_entropy(network.head(z_BD), y_B)
+                loss = loss + sum(weight * term for weight, term in guide(z_BD, y_B).values())
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                total += loss.detach() * len(which)
+        network.eval()
+        with torch.no_grad():
+            sum_KD = torch.zeros(self.fed.dims, device=self.x_N.device)
+            if config.method.prototypes == "eval":
+                for part in self._in_order(len(self.x_N)):
+                    sum_KD.index_add_(0, self.y_N[part], network.extractor(self.x_N[part]))
+            mean_KD = sum_KD / torch.bincount(self.y_N, minlength=classes).clamp_min(1)[:, None]
+            for part in self._in_order(len(self.test_N)):
+                z_BD = network.extractor(self.test_N[part])
+                network.head(z_BD).argmax(1)
+                torch.cdist(z_BD, mean_KD).argmin(1)
+        return total.item() / (len(self.x_N) * config.train.epochs)
+
+    def _in_order(self, samples: int) -> list[slice]:
+        batch = self.fed.config.runtime.inference_batch
+        return [slice(start, start + batch) for start in range(0, samples, batch)]

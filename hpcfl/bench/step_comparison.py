@@ -1,0 +1,83 @@
+"""The same round of the same client, by the plain loop and by hpcfl in one way or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from hpcfl.bench.plain_loop import Plain
+from hpcfl.bench.step_table import OURS, PLAIN
+from hpcfl.comm.serial import Solo
+from hpcfl.engine.worker import Worker, fresh_network
+from hpcfl.errors import BadInput
+from hpcfl.federation.run_plan import Federation
+from hpcfl.methods.prototype_method import Method, compose
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.models.costs import costs
+from hpcfl.runtime.arena import Arena
+from hpcfl.training.client_layout import Records
+from hpcfl.training.step.options import Way, ways
+
+STAGES = {
+    "hpcfl, torch's step": Way(direct=False, products=False, channels_last=False),
+    "+ channels last": Way(direct=False, products=False),
+    "+ update in backward": Way(products=False),
+}
+"""What was added one after the other; with products it is hpcfl's way on CPUs."""
+
+
+class Contest:
+    def __init__(self, fed: Federation, device: torch.device, each: bool):
+        config = fed.config
+        self.ways = ways(config.runtime, device.type, fed.architectures)
+        self.method = compose(fed.recipe, config, fed.dims, device, int(fed.class_counts_MK.sum()))
+        present_K = torch.ones(fed.dims[0], dtype=torch.bool)
+        self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
+        stages = {label: dict.fromkeys(fed.architectures, way) for label, way in STAGES.items()}
+        entered = (stages if each else {}) | {OURS: self.ways}
+        self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in entered.items()}
+        self.plain = [
+            Plain(fed, client, fresh_network(fed, client.id).to(device), device) for client in fed.clients
+        ]
+        self.labels = [PLAIN, *entered]
+        counted = costs(
+            fed.architectures,
+            fed.data.shape,
+            *fed.dims,
+            config.train.batch_size,
+            config.runtime.inference_batch,
+        )
+        # forward, and twice that backward, in training; forward for prototypes and for the test data
+        passes = 3 * config.train.epochs + (config.method.prototypes == "eval")
+        self.flops = {
+            c.architecture: counted[c.architecture].flops * (passes * len(c.train) + len(c.test))
+            for c in fed.clients
+        }
+        self.names = fed.architectures
+        self.losses: dict[str, dict[str, float]] = {name: {} for name in self.names}
+        """Of the first round, in which all start alike."""
+
+    def run(self, label: str, i: int, t: int) -> None:
+        """Does one round of a client."""
+        if label == PLAIN:
+            loss = self.plain[i].round(t, self.method, self.target)
+        else:
+            worker = self.workers[label]
+            worker.update(t, i, self.target)
+            worker.look(i)
+            loss = worker.take_reports()[1][0].loss
+        if not math.isfinite(loss):
+            raise BadInput(f"{self.names[i]} diverges: nothing to compare; lower train.lr or method.weight")
+        self.losses[self.names[i]].setdefault(label, loss)
+
+
+def _worker(fed: Federation, device: torch.device, ways: Mapping[str, Way], method: Method) -> Worker:
+    """Returns a worker with all clients, each with its first state."""
+    records, ids = Records(fed, ways), range(len(fed.clients))
+    arena = Arena(Solo(), "private", {i: records.layout(i).nbytes for i in ids}, leader=True)
+    worker = Worker(fed, method, device, ways, records, arena, ids, {})
+    for i in ids:
+        worker.start(i)
+    return worker

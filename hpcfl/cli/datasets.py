@@ -1,0 +1,120 @@
+"""The `hpcfl data` commands: what is prepared, preparing it, and how it is dealt to clients."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from hpcfl.config.loading import load
+from hpcfl.config.schema import Data
+from hpcfl.data.prepare import describe, prepare
+from hpcfl.data.prepared_file import is_there, locate, open_prepared, prepared
+from hpcfl.data.sources.registry import KNOWN
+from hpcfl.data.split_file import write_split
+from hpcfl.errors import BadInput
+from hpcfl.federation.run_plan import Federation, plan
+from hpcfl.utils.files import aside, put
+from hpcfl.utils.formatting import console
+
+PICTURES = (".png", ".pdf", ".svg")
+MOST = 3
+"""Classes of a client that are named in the table where there is no room for all."""
+
+
+def print_prepared(name: str, source: str | None, root: str | None, size: int | None, fresh: bool) -> None:
+    """Prepares and says what was made; a batch system's SIGTERM leaves nothing half-done behind."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for line in prepare(name, source, root or Data().root, size, fresh):
+        print(line, flush=True)
+
+
+def print_list(root: str | None) -> None:
+    """Prints every known dataset, and those that are prepared."""
+    directory = Path(root or Data().root)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    names = [*KNOWN, *(name for name in prepared(directory) if name not in KNOWN)]
+    for name in names:
+        path = locate(directory, name)
+        about = KNOWN[name].about if name in KNOWN else "your own"
+        table.add_row(name, about, _state(path) if is_there(path) else "not prepared")
+    console().print(f"in {directory}:")
+    console().print(table)
+
+
+def _state(path: Path) -> str:
+    try:
+        data = open_prepared(path)
+        return f"{describe(data)}; {data.provenance['prepared']}"
+    except BadInput as problem:
+        return str(problem)
+
+
+def print_partition(
+    name: str, root: str | None, config: str | None, settings: Sequence[str], out: Sequence[str]
+) -> None:
+    """Prints how a dataset is dealt to clients, and writes it as picture, counts or split."""
+    given = [f"data.name={json.dumps(name)}", *([f"data.root={json.dumps(root)}"] if root else [])]
+    fed = plan(load(config, [*settings, *given]))
+    for path in map(Path, out or [f"{name}-{fed.config.partition.name}.png"]):
+        _write(path, fed)
+        print(f"written: {path}")
+    console().print(_table(fed))
+    if fed.unowned:
+        print(f"classes that belong to no client: {', '.join(map(str, fed.unowned))}")
+
+
+def _write(path: Path, fed: Federation) -> None:
+    if not path.parent.is_dir():
+        raise BadInput(f"cannot write {path}: {path.parent} is not a directory")
+    try:
+        if path.suffix == ".csv":
+            with aside(path) as part:
+                with open(part, "w", newline="", encoding="utf-8") as file:
+                    rows = csv.writer(file)
+                    rows.writerow(["client", *fed.data.names])
+                    rows.writerows([i, *counts] for i, counts in enumerate(fed.class_counts_MK.tolist()))
+                put(part, path)
+        elif path.suffix == ".npz":
+            split = [client.split for client in fed.clients]
+            write_split(path, [(part.train, part.test, part.unlabelled) for part in split])
+        elif path.suffix in PICTURES:
+            from hpcfl.plan.heatmap import draw
+
+            draw(path, fed)
+        else:
+            raise BadInput(f"--out {path}: must end in {', '.join(PICTURES)}, .csv or .npz")
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def _table(fed: Federation) -> Table:
+    """Returns training samples by client and class, or where classes are many each client's largest."""
+    names, counts_MK = fed.data.names, fed.class_counts_MK
+    width = 30 + sum(
+        max(len(name), len(str(most))) + 2 for name, most in zip(names, counts_MK.max(0), strict=True)
+    )
+    full = width <= console().width
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("client", "train", "test", *(names if full else ("classes",))):
+        table.add_column(heading, justify="right")
+    if not full:
+        table.add_column("most of (all in --out FILE.csv)")
+    for client, counts_K in zip(fed.clients, counts_MK, strict=True):
+        cells = [str(client.id), str(len(client.train)), str(len(client.test))]
+        if full:
+            cells += [str(count or "·") for count in counts_K]
+        else:
+            order = np.argsort(-counts_K, kind="stable")[:MOST]
+            cells += [
+                str((counts_K > 0).sum()),
+                ", ".join(f"{names[k]} ({counts_K[k]})" for k in order if counts_K[k]),
+            ]
+        table.add_row(*cells)
+    return table

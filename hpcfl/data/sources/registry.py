@@ -1,0 +1,60 @@
+"""Every dataset that can be prepared by name. Nothing here loads torch: names are checked before that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from hpcfl.data.sources.cifar import cifar
+from hpcfl.data.sources.fetch import Where
+from hpcfl.data.sources.leaf import femnist
+from hpcfl.data.sources.mnist import emnist, fashion, mnist
+from hpcfl.data.sources.photos import flowers, svhn, tiny
+from hpcfl.data.sources.raw_dataset import Found
+
+
+@dataclass(frozen=True)
+class Known:
+    """A dataset with a name."""
+
+    about: str
+    paper: str
+    open: Callable[[Where], Found]
+    characters: bool = False
+    """Letters or digits: mirrored, they would be others."""
+    size: int | None = None
+    """Side to which its images of mixed sizes are brought, unless the user says otherwise."""
+
+
+EMNIST = {
+    "byclass": "62 classes: digits, capital and small letters",
+    "bymerge": "47 classes: letters that look alike are one",
+    "balanced": "the 47 classes of bymerge, equally many of each",
+    "letters": "26 letters",
+    "digits": "10 digits",
+    "mnist": "10 digits, as many as MNIST",
+}
+
+KNOWN = {
+    "cifar10": Known(
+        "60000 photographs, 32×32", "FedTGP, FedORGP, ProtoNorm, FedSAP", partial(cifar, name="CIFAR10")
+    ),
+    "cifar100": Known(
+        "60000 photographs, 32×32", "FedTGP, FedORGP, ProtoNorm, FedSAP", partial(cifar, name="CIFAR100")
+    ),
+    "fmnist": Known("70000 clothes, 28×28, gray", "FedTGP, appendix", fashion),
+    "mnist": Known("70000 digits, 28×28, gray", "FedProto", partial(mnist, name="MNIST"), characters=True),
+    **{
+        f"emnist-{split}": Known(
+            about, "FedSAP (byclass in place of FEMNIST)", partial(emnist, split=split), characters=True
+        )
+        for split, about in EMNIST.items()
+    },
+    "femnist": Known(
+        "LEAF's characters by 3500 writers, 28×28, gray", "FedProto, FedSAP", femnist, characters=True
+    ),
+    "flowers102": Known("8189 flowers", "FedTGP, FedORGP, ProtoNorm", flowers, size=64),
+    "tinyimagenet": Known("110000 photographs, 64×64", "FedTGP, FedORGP, ProtoNorm", tiny),
+    "svhn": Known("99289 house numbers, 32×32", "–", svhn, characters=True),
+}

@@ -1,0 +1,196 @@
+"""Checks of who runs where: launch, cores, binding, devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hpcfl.doctor.finding import Finding, ok, problem, some, warning
+from hpcfl.doctor.rank_info import Facts
+from hpcfl.runtime import cores
+from hpcfl.utils.formatting import many
+
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE", "FLUX_JOB_SIZE")
+"""Set by launchers for the processes that they start: how many."""
+RANKS = ("PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK")
+SLOTS = ("SLURM_NTASKS", "LSB_DJOB_NUMPROC", "PBS_NP", "NSLOTS")
+"""Set by batch systems for the whole job."""
+OWN_MPIRUN = (
+    "use the mpirun that belongs to this Python, beside it in its bin directory, "
+    "or with srun the --mpi= that this MPI speaks (srun --mpi=list)"
+)
+
+
+def by_host(facts: Sequence[Facts]) -> dict[str, list[Facts]]:
+    found: dict[str, list[Facts]] = {}
+    for each in facts:
+        found.setdefault(each.host, []).append(each)
+    return found
+
+
+def check_launch(facts: Sequence[Facts], refusal: str = "") -> Finding:
+    """Did the launcher start one job, or many processes that each think they are alone?
+
+    `refusal` is why the ranks could not be linked.
+    """
+    name, first = "launch", facts[0]
+    if refusal:
+        seen, _, remedy = refusal.rpartition("; ")
+        return problem(name, seen, remedy)
+    if len(facts) == 1:
+        return _check_one(name, first)
+    hosts = by_host(facts)
+    started = first.launcher.name if first.launcher else "an unknown launcher"
+    counts = some([f"{host} {len(ranks)}" for host, ranks in hosts.items()])
+    nodes = sum(each.local_rank == 0 for each in facts)
+    if nodes > len(hosts):
+        return warning(
+            name,
+            f"{started}: {many(len(facts), 'rank')}, {many(len(hosts), 'host')} ({counts}), where MPI sees "
+            f"{nodes} nodes: ranks of a host do not share memory",
+            "start all ranks of a host in one container, or in containers with its /dev/shm and its name",
+        )
+    return ok(name, f"{started}: {many(len(facts), 'rank')} on {many(len(hosts), 'node')} ({counts})")
+
+
+def _check_one(name: str, it: Facts) -> Finding:
+    claimed = {key: it.environ[key] for key in SIZES if _number(it.environ, key) > 1}
+    if not it.launcher:
+        claimed |= {key: it.environ[key] for key in RANKS if key in it.environ}
+    if claimed:
+        words = ", ".join(f"{key}={value}" for key, value in claimed.items())
+        return problem(name, f"one process by itself, although a launcher was there ({words})", OWN_MPIRUN)
+    if it.launcher:
+        return ok(name, f"{it.launcher.name}: 1 rank on {it.host}: server and clients in turn")
+    slots = {key: it.environ[key] for key in SLOTS if _number(it.environ, key) > 1}
+    if slots:
+        words = ", ".join(f"{key}={value}" for key, value in slots.items())
+        start = "srun" if "SLURM_NTASKS" in slots else "mpirun"
+        return warning(
+            name, f"one process, although the job has room for more ({words})", f"{start} hpcfl doctor"
+        )
+    return ok(name, f"one process on {it.host}, without a launcher: server and clients in turn")
+
+
+def _number(environ: Mapping[str, str], key: str) -> int:
+    value = environ.get(key, "")
+    return int(value) if value.isdecimal() else 0
+
+
+def check_cores(facts: Sequence[Facts], threads: int) -> Finding:
+    """Is there a core for every thread that computes? The server sleeps while workers train."""
+    workers = max(1, len(facts) - 1)
+    total = cores.total((each.host, each.cores) for each in facts)
+    seen = f"{many(workers, 'worker')} × {many(threads, 'thread')} on {many(total, 'core')}"
+    if workers * threads <= total:
+        return ok("cores", seen)
+    return warning(
+        "cores",
+        f"{seen}: oversubscribed (results do not change)",
+        f"ask for {workers * threads} cores, or start {max(1, total // threads) + (len(facts) > 1)} ranks: "
+        "more only wait",
+    )
+
+
+def check_binding(facts: Sequence[Facts], threads: int) -> Finding:
+    """May the ranks of a host run on different cores, on all that the job has there?"""
+    name = "binding"
+    narrow = 0
+    for host, ranks in by_host(facts).items():
+        sets = [each.cores[0] for each in ranks]
+        used, there = frozenset().union(*sets), max(each.allotted for each in ranks)
+        wanted = min(there, len(ranks) * threads)
+        if len(used) < wanted and len(ranks) > 1:
+            same = "the same core" if len(used) == 1 else f"the same {len(used)} cores"
+            what = f"all {len(ranks)} ranks of {host} are bound to {same}"
+            if len(set(sets)) > 1:
+                what = f"the {len(ranks)} ranks of {host} are bound to {many(len(used), 'core')}"
+            return problem(name, f"{what}, the job has {there} there", _unbind(facts[0], threads))
+        narrow += sum(len(own) < min(threads, there) for own in sets)
+    if narrow:
+        return warning(
+            name,
+            f"{many(narrow, 'rank')} may run on fewer cores than runtime.threads = {threads}",
+            _unbind(facts[0], threads),
+        )
+    return ok(name, _binding_words(facts))
+
+
+def _binding_words(facts: Sequence[Facts]) -> str:
+    sizes = sorted({len(each.cores[0]) for each in facts})
+    free = all(len(each.cores[0]) >= each.allotted for each in facts)
+    quota = min(each.cores[1] for each in facts)
+    each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    words = "none: a rank may run on every core of the job" if free else f"{each} cores per rank"
+    return words + ("" if math.isinf(quota) else f", within a quota of {quota:g} cores")
+
+
+def _unbind(it: Facts, threads: int) -> str:
+    """Returns how this launcher is told to leave ranks the cores that they need."""
+    if it.launcher is None:
+        return "start it without taskset, or ask the batch system for more cores"
+    if it.launcher.name == "srun":
+        return f"srun --cpus-per-task={threads} --cpu-bind=cores (since Slurm 22.05 srun must be told)"
+    if it.launcher.open_mpi:
+        more = "" if threads == 1 else f", or --map-by slot:PE={threads}"
+        return f"mpirun --bind-to none{more}"
+    return "mpirun -bind-to none"
+
+
+def check_devices(facts: Sequence[Facts], setting: str) -> Finding:
+    """Does every rank have the device that runtime.device asks for?"""
+    name = "devices"
+    without = [host for host, ranks in by_host(facts).items() if not all(each.gpus.count for each in ranks)]
+    if setting == "cpu":
+        return ok(name, "cpu, as runtime.device says")
+    for each in facts:
+        if each.gpus.trouble:
+            return problem(
+                name,
+                f"rank {each.rank} on {each.host} cannot use its GPU: {each.gpus.trouble}",
+                "ask for one that ranks may share (nvidia-smi -c DEFAULT) and whose driver fits this torch, "
+                "or set runtime.device=cpu",
+            )
+    if without and setting == "cuda":
+        return problem(
+            name,
+            f"runtime.device = 'cuda', but ranks on {some(without)} see no GPU",
+            _gpu_remedy(facts) + ", or set runtime.device=cpu",
+        )
+    if len(without) == len(by_host(facts)):
+        if any(each.gpus.hardware for each in facts):
+            return warning(name, "there is a GPU, but torch does not see it: cpu", _gpu_remedy(facts))
+        return ok(name, "cpu: no GPU here")
+    if without:
+        return warning(
+            name,
+            f"ranks on {some(without)} see no GPU, others do: a device's type changes the last bits",
+            "ask for the same on all nodes, or set runtime.device=cuda or cpu",
+        )
+    return ok(name, "; ".join(_gpu_words(host, ranks) for host, ranks in by_host(facts).items()))
+
+
+def _gpu_remedy(facts: Sequence[Facts]) -> str:
+    torch = facts[0].versions.get("torch", "")
+    if any(each.gpus.hardware for each in facts):
+        return f"install a torch with CUDA (this is {torch}) and look at CUDA_VISIBLE_DEVICES"
+    return "ask the batch system for GPUs (Slurm: --gpus-per-node=)"
+
+
+def _gpu_words(host: str, ranks: Sequence[Facts]) -> str:
+    counts = sorted({each.gpus.count for each in ranks})
+    number = f"{counts[0]} to {counts[-1]} GPUs" if len(counts) > 1 else many(counts[0], "GPU")
+    return f"{host}: {many(len(ranks), 'rank')}, each sees {number}"
+
+
+def check_workers(facts: Sequence[Facts], per_round: int) -> Finding:
+    """Will every worker have a client to train?"""
+    workers = max(1, len(facts) - 1)
+    seen = f"{many(per_round, 'client')} per round for {many(workers, 'worker')}"
+    if workers <= per_round:
+        return ok("clients", seen)
+    return warning(
+        "clients",
+        f"{seen}: {workers - per_round} will idle",
+        f"{per_round + 1} ranks are enough for this run",
+    )

@@ -1,0 +1,186 @@
+"""What one rank sees of its machine; all checks are functions of all ranks' facts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from hpcfl import __version__
+from hpcfl.comm.communicator import Link
+from hpcfl.comm.launcher import Launcher
+from hpcfl.comm.mpi_library import Library, library
+from hpcfl.config.identity import fingerprint
+from hpcfl.config.schema import Config
+from hpcfl.data.load import read
+from hpcfl.doctor.disk import Mount, Place, mount_of, probe
+from hpcfl.doctor.shm_segments import Segment, stale
+from hpcfl.errors import BadInput
+from hpcfl.runtime import cores
+from hpcfl.runtime.devices import device_for, set_up
+
+SHARED_MEMORY = Path("/dev/shm")
+PACKAGES = ("torch", "numpy", "scipy", "h5py", "mpi4py")
+VARIABLES = (
+    *("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE", "FLUX_JOB_SIZE"),
+    *("PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK"),
+    *("SLURM_JOB_ID", "SLURM_NTASKS", "LSB_DJOB_NUMPROC", "PBS_NP", "NSLOTS"),
+    *("FI_PROVIDER", "UCX_TLS", "UCX_NET_DEVICES", "MPIR_CVAR_CH4_NETMOD", "MPICH_OFI_NIC_POLICY"),
+    *("I_MPI_FABRICS", "I_MPI_OFI_PROVIDER", "HDF5_USE_FILE_LOCKING", "CUDA_VISIBLE_DEVICES"),
+    *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "PMIX_MCA_gds"),
+)
+"""Of the environment, what says how a job was started and what it talks over."""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What torch sees on a rank."""
+
+    count: int = 0
+    hardware: bool = False
+    """The node has a GPU, whether torch sees it or not."""
+    trouble: str = ""
+    """Why this rank cannot compute on its GPU; empty: it can, or there is none."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One rank's."""
+
+    host: str
+    rank: int = 0
+    local_rank: int = 0
+    launcher: Launcher | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    cores: cores.Mine = (frozenset((0,)), float("inf"))
+    allotted: int = 1
+    """Cores of this host that the job may use, whatever its ranks are bound to."""
+    gpus: Gpus = Gpus()
+    shared: tuple[int, int] = (0, 0)
+    """Bytes of shared memory: free, and in all."""
+    temporary: tuple[str, int, Mount] = ("", 0, Mount())
+    """The temporary directory, its free bytes and its file system."""
+    memory: int = 0
+    place: Place | None = None
+    """Where the log goes; only on the first rank of a node."""
+    dataset: tuple[str, str] = ("", "")
+    """Fingerprint of configuration and data, and why the data cannot be read."""
+    library: Library = Library()  # noqa: RUF009  # it is frozen
+    wheel: bool = False
+    """The MPI library is part of the Python environment."""
+    fabric: tuple[str, ...] = ()
+    """Fast network devices of the host."""
+    segments: tuple[Segment, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def look(link: Link, found: Launcher | None, config: Config, out: Path) -> Facts:
+    """Returns what this rank sees; torch is loaded here."""
+    set_up(config.runtime, link.local_rank, on="cpu")
+    from hpcfl.plan.machine import here
+    from hpcfl.runtime.arena import room_here
+
+    first, mpi = link.local_rank == 0, library()
+    room, temporary = room_here(), tempfile.gettempdir()
+    return Facts(
+        platform.node(),
+        link.rank,
+        link.local_rank,
+        found,
+        {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        cores.mine(),
+        allotted(),
+        gpus(config.runtime.device, link.local_rank),
+        (room.shared, _size(SHARED_MEMORY)),
+        (temporary, room.mapped, mount_of(temporary)),
+        here(1, 1, 0, None, None, None).memory,
+        probe(out) if first else None,
+        _dataset(config),
+        mpi,
+        _within_python(mpi.path),
+        tuple(_names(Path("/sys/class/infiniband"), Path("/sys/class/cxi"))),
+        tuple(stale(SHARED_MEMORY, Path(temporary))) if first else (),
+        {"hpcfl": __version__, "python": platform.python_version()}
+        | {name: _version(name) for name in PACKAGES},
+    )
+
+
+def allotted(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Returns the cores of this host that the control group of this process may use."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        base = root / "cpuset" if "cpuset" in controllers.split(",") else root
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+            try:
+                return _count((base / path.lstrip("/") / name).read_text())
+            except (OSError, ValueError):
+                continue
+    return os.cpu_count() or 1
+
+
+def _count(ranges: str) -> int:
+    """Returns how many numbers a list like 0-3,8 has."""
+    ends = [[int(end) for end in part.split("-")] for part in ranges.strip().split(",")]
+    return sum(end[-1] - end[0] + 1 for end in ends)
+
+
+def gpus(setting: str, local_rank: int) -> Gpus:
+    """Returns what torch sees of GPUs; one is tried, because only then do some troubles show."""
+    import torch
+
+    hardware = any(Path("/dev", name).exists() for name in ("nvidiactl", "kfd", "dxg"))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    trouble = " ".join(str(said[0].message).split()) if said and not count else ""
+    if count and setting != "cpu":
+        try:
+            torch.zeros(1, device=device_for(setting, local_rank, count)).cpu()
+        except RuntimeError as error:
+            trouble = str(error).splitlines()[0]
+    return Gpus(count, hardware, trouble)
+
+
+def _dataset(config: Config) -> tuple[str, str]:
+    try:
+        return f"{fingerprint(config)} {read(config.data).checksum}", ""
+    except BadInput as error:
+        return fingerprint(config), str(error)
+
+
+def _within_python(path: str) -> bool:
+    """Says whether a library came with the Python environment: from a wheel, or from conda."""
+    prefix = Path(sys.prefix).resolve()
+    return bool(path) and str(prefix) not in ("/usr", "/usr/local") and Path(path).is_relative_to(prefix)
+
+
+def _size(directory: Path) -> int:
+    try:
+        there = os.statvfs(directory)
+    except OSError:
+        return 0
+    return there.f_blocks * there.f_frsize
+
+
+def _names(*directories: Path) -> Iterable[str]:
+    for directory in directories:
+        try:
+            yield from sorted(os.listdir(directory))
+        except OSError:
+            continue
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,66 @@
+"""What the run will take on the machine that its ranks see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcfl.doctor.rank_checks import by_host
+from hpcfl.doctor.rank_info import Facts
+from hpcfl.doctor.storage_checks import Needs
+from hpcfl.federation.run_plan import Federation
+from hpcfl.log.size import expected
+from hpcfl.models.costs import costs
+from hpcfl.plan.forecast import Forecast
+from hpcfl.plan.machine import Machine
+
+
+@dataclass(frozen=True)
+class Seen(Machine):
+    """A machine of which it is known which rank is on which node."""
+
+    where: tuple[int, ...]
+
+    def node(self, rank: int) -> int:
+        return self.where[rank]
+
+
+def needs(fed: Federation, facts: Sequence[Facts]) -> Needs:
+    """Returns the bytes of arena and memory on each host, and of log and checkpoints."""
+    runtime, hosts = fed.config.runtime, list(by_host(facts))
+    known = (fed.architectures, fed.data.shape, *fed.dims)
+    counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
+    forecast = Forecast(fed, counted, seen(facts, runtime.device), program())
+    states = sum(forecast.records.state(i).nbytes for i in range(len(fed.clients)))
+    return Needs(
+        {host: forecast.arena(node) for node, host in enumerate(hosts)},
+        {host: forecast.node_memory(node).total for node, host in enumerate(hosts)},
+        {"log": expected(fed), "checkpoints": int(1.5 * states)},  # two of them, and one being written
+    )
+
+
+def seen(facts: Sequence[Facts], device: str) -> Seen:
+    """Returns the machine that the ranks see; where a GPU is asked for and missing, as if it were there."""
+    hosts = list(by_host(facts))
+    return Seen(
+        ranks=len(facts),
+        nodes=len(hosts),
+        devices=max(device == "cuda", *(each.gpus.count for each in facts)),
+        cores=min(max(1, math.floor(min(each.allotted, each.cores[1]))) for each in facts),
+        memory=min(each.memory for each in facts),
+        device_memory=None,
+        shared=min(each.shared[0] for each in facts),
+        where=tuple(hosts.index(each.host) for each in facts),
+    )
+
+
+def program(rollup: Path = Path("/proc/self/smaps_rollup")) -> tuple[int, int]:
+    """Returns the bytes that a rank has by itself and those it shares: about those of this process."""
+    try:
+        rows = [line.split() for line in rollup.read_text().splitlines()]
+        kinds = {row[0]: 1024 * int(row[1]) for row in rows if len(row) == 3}
+        return kinds["Anonymous:"], kinds["Rss:"] - kinds["Anonymous:"]
+    except (OSError, ValueError, KeyError):
+        return 150 * 2**20, 150 * 2**20

@@ -1,0 +1,1 @@
+"""From a planned run to its last round: launch, assemble, rounds, server, worker."""

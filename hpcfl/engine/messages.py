@@ -1,0 +1,94 @@
+"""What a run says when it begins and when it ends, and the room it makes for its checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcfl.checkpoint.store import Store, directory
+from hpcfl.comm.communicator import Link
+from hpcfl.engine.progress import Screen
+from hpcfl.errors import BadInput
+from hpcfl.federation.run_plan import Federation
+from hpcfl.methods.rules import remarks
+from hpcfl.runtime.exit_handling import STOPPED, say
+from hpcfl.utils.formatting import many
+
+if TYPE_CHECKING:
+    from hpcfl.checkpoint.restore import Resumed
+    from hpcfl.engine.server import Server
+    from hpcfl.log.reader import Run
+    from hpcfl.log.writer import Log
+    from hpcfl.runtime.placement import Placed
+
+
+def make_room(store: Store, log: Log, last: int) -> None:
+    """Makes the directory of checkpoints up to round `last`; that of a log kept aside goes with it."""
+    try:
+        if log.kept != log.path and store.path.exists():
+            os.rename(store.path, directory(log.kept))
+        store.path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write {store.path}: {error.strerror}") from None
+    store.forget_after(last)
+
+
+def give_up(server: Server) -> None:
+    """Ends this job at once: its time is over before the round is. Called by a timer, so without MPI."""
+    done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
+    say(f"hpcfl: no time left to end round {done + 1} of {rounds}; the same command continues")
+    os._exit(STOPPED)
+
+
+def greet(
+    show: Screen,
+    fed: Federation,
+    link: Link,
+    placed: Placed,
+    device: object,
+    old: Run | None,
+    resumed: Resumed | None,
+    kept: Path,
+) -> None:
+    """Says what is about to run; `kept` is the name that an old log was given."""
+    show.note(_headline(fed, link, placed, device))
+    if resumed:
+        show.note(f"hpcfl: continues after round {resumed.round + 1} of {fed.config.federation.rounds}")
+    elif old:
+        aside = f"; the finished one is kept as {kept}" if old.path != kept else ""
+        show.note(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
+    for remark in remarks(fed.recipe, *fed.dims, fed.config.federation.rounds):
+        show.note(f"hpcfl: {remark}")
+    if fed.unowned:
+        show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")
+
+
+def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> str:
+    config = fed.config
+    nets = Counter(client.architecture for client in fed.clients)
+    crowded = (
+        ", oversubscribed (results do not change)"
+        if len(link.workers) * config.runtime.threads > placed.cores
+        else ""
+    )
+    return (
+        f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
+        f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
+        f"{many(link.size, 'rank')} on {many(placed.nodes, 'node')}, {many(placed.cores, 'core')}"
+        f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
+        f"{f' ({placed.why})' if placed.why else ''}"
+    )
+
+
+def reason(server: Server) -> str:
+    done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
+    if server.status == "diverged" and not server.diverged_M.all():
+        return f"the server's training diverged in round {done} of {rounds}; lower train.lr"
+    if server.status == "diverged":
+        return (
+            f"every client diverged (loss or prototypes not finite) after round {done} of {rounds}; "
+            "lower train.lr or method.weight"
+        )
+    return f"stopped by a signal after round {done} of {rounds}"

@@ -1,0 +1,130 @@
+"""What rank 0 shows: a live bar on a terminal, one plain line per round otherwise."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from hpcfl.comm.launcher import Launcher
+from hpcfl.utils.formatting import kilobytes, percent, say
+
+WIDE = 100
+"""Columns of a terminal on which there is room for a bar."""
+
+
+def facts_of(row: Mapping[str, Any]) -> str:
+    """Returns a row in words: accuracy, seconds, participants, bytes."""
+    parts = [
+        f"accuracy {percent(float(row['/round/accuracy']))}",
+        f"{row['/round/seconds']:.2f} s",
+        f"{int(row['/round/participants'].sum())} clients",
+        f"up {kilobytes(row['/round/bytes_up'])}",
+        f"down {kilobytes(row['/round/bytes_down'])}",
+    ]
+    if diverged := int(row["/client/diverged"].sum()):
+        parts.append(f"{diverged} diverged")
+    return "  ".join(parts)
+
+
+class Screen:
+    """One plain line per round."""
+
+    def __init__(self, rounds: int):
+        self.rounds = rounds
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def row(self, t: int, row: Mapping[str, Any]) -> None:
+        self.note(f"round {t + 1}/{self.rounds}  {facts_of(row)}")
+
+
+class Silent(Screen):
+    """Shows nothing."""
+
+    def note(self, text: str) -> None:
+        pass
+
+
+class Live(Screen):
+    """A bar that is drawn again after each round; never in between, so that an error stays the last word."""
+
+    def __init__(self, rounds: int, console: Console):
+        super().__init__(rounds)
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
+        number = TextColumn("round {task.completed}/{task.total}", table_column=Column(no_wrap=True))
+        bar = [BarColumn(20)] if console.width >= WIDE else []
+        facts = TextColumn(
+            "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        )
+        left = TimeRemainingColumn(table_column=Column(no_wrap=True))
+        self.progress = Progress(number, *bar, facts, left, console=console, auto_refresh=False, expand=True)
+        self.task = self.progress.add_task("starting", total=rounds)
+
+    def __enter__(self) -> Screen:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def row(self, t: int, row: Mapping[str, Any]) -> None:
+        self.progress.update(self.task, completed=t + 1, description=facts_of(row), refresh=True)
+
+
+def screen(rounds: int, found: Launcher | None) -> Screen:
+    """Returns the screen that fits where the output goes; Open MPI's mpirun passes on whole lines only."""
+    terminal = None
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return Screen(rounds)
+    if found is not None:
+        terminal = None if found.open_mpi else _launcher_terminal()
+    else:
+        terminal = sys.stdout.fileno() if sys.stdout.isatty() else None
+    if terminal is None:
+        return Screen(rounds)
+    width = os.get_terminal_size(terminal).columns or 80
+    if found is not None:
+        os.close(terminal)
+    return Live(rounds, Console(force_terminal=True, width=width))
+
+
+def _launcher_terminal() -> int | None:
+    """Returns the terminal that mpirun writes to, if this node can see it.
+
+    A rank's own output is a pipe: only the launcher's standard output tells.
+    """
+    process = Path("/proc/self")
+    try:
+        while (parent := int(_status(process)["PPid"])) > 1:
+            process = Path(f"/proc/{parent}")
+            if any(name in _status(process)["Name"] for name in ("mpirun", "mpiexec", "prterun", "srun")):
+                terminal = os.open(process / "fd" / "1", os.O_WRONLY | os.O_NOCTTY)
+                if os.isatty(terminal):
+                    return terminal
+                os.close(terminal)
+                return None
+    except (OSError, KeyError, ValueError):
+        pass
+    return None
+
+
+def _status(process: Path) -> dict[str, str]:
+    lines = (process / "status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}

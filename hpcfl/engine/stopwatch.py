@@ -1,0 +1,35 @@
+"""Where rank 0's seconds of a round go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hpcfl.comm.communicator import Link
+from hpcfl.log.schema import PARTS
+
+
+class Stopwatch:
+    """Adds up seconds by part; transfers within any part count as `comm`."""
+
+    def __init__(self, link: Link):
+        self.link, self.traffic = link, link.traffic
+        self.parts = dict.fromkeys(PARTS, 0.0)
+        self.start = time.perf_counter()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self.link.part = name
+        start, moved = time.perf_counter(), self.traffic.moved
+        yield
+        moved = self.traffic.moved - moved
+        self.parts["comm"] += moved
+        self.parts[name] += time.perf_counter() - start - moved
+
+    def lap(self) -> tuple[float, dict[str, float]]:
+        """Returns the seconds since the last lap and their parts, and starts again."""
+        now = time.perf_counter()
+        total, parts = now - self.start, self.parts
+        self.start, self.parts = now, dict.fromkeys(PARTS, 0.0)
+        return total, parts

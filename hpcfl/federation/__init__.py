@@ -1,0 +1,1 @@
+"""Who takes part in a run: its data, clients, architectures, and the participants of each round."""

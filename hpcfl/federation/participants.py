@@ -1,0 +1,13 @@
+"""Which clients take part in a round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcfl.utils.seeds import generator
+
+
+def participants(seed: int, round_: int, clients: int, number: int) -> np.ndarray:
+    """Returns the sorted ids of the clients that take part in a round; every rank computes the same."""
+    drawn = generator(seed, "participants", round_).choice(clients, size=number, replace=False)
+    return np.sort(drawn)

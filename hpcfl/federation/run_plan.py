@@ -1,0 +1,111 @@
+"""Who takes part in a run: data, clients, architectures. Checked here, before torch and MPI are loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hpcfl.config.schema import Config
+from hpcfl.data.dataset import Dataset
+from hpcfl.data.load import read
+from hpcfl.data.partition import Split, partition
+from hpcfl.data.sources.registry import KNOWN
+from hpcfl.errors import BadInput
+from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.rules import never_iterates, refuse_dims
+from hpcfl.methods.spec import Recipe
+from hpcfl.models.registry import chosen
+
+
+@dataclass(frozen=True)
+class Client:
+    """An id, an architecture, and indices into the shared dataset."""
+
+    id: int
+    architecture: str
+    split: Split
+
+    @property
+    def train(self) -> np.ndarray:
+        return self.split.train
+
+    @property
+    def test(self) -> np.ndarray:
+        return self.split.test
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A run, planned: the same on every rank."""
+
+    config: Config
+    recipe: Recipe
+    data: Dataset
+    clients: tuple[Client, ...]
+    class_counts_MK: np.ndarray
+    """Training samples per client and class."""
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """K classes and D features: the shape of the prototypes."""
+        return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The names that occur among the clients, each once, in order of first use."""
+        return tuple(dict.fromkeys(client.architecture for client in self.clients))
+
+    @property
+    def has_characters(self) -> bool:
+        """Whether its images are letters or digits, which a mirror would turn into others."""
+        known = KNOWN.get(self.config.data.name)
+        return known is not None and known.characters
+
+    @property
+    def unowned(self) -> list[int]:
+        """The classes that no client trains on."""
+        return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
+
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """Of data, split and pretrained files: a run goes with them, whatever they are called."""
+        digest = hashlib.blake2b(digest_size=16)
+        for client in self.clients:
+            for part in (client.split.train, client.split.test, client.split.unlabelled):
+                digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
+        found = {"data": self.data.checksum, "split": digest.hexdigest()}
+        for name, what in self.config.models.pretrained.items():
+            if Path(what).is_file():
+                with open(what, "rb") as file:
+                    found[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+        return found
+
+
+def plan(config: Config) -> Federation:
+    """Returns the run that a configuration describes, or raises BadInput."""
+    method = recipe(config.method, config.data.name)
+    names = chosen(config.models)
+    data = read(config.data)
+    if config.train.augment and not data.is_images:
+        raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
+    splits = partition(data.y, config.federation.clients, config.partition, data.train, data.writer)
+    clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
+    counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
+    fed = Federation(config, method, data, clients, counts_MK)
+    refuse_dims(method, *fed.dims)
+    if method.semi and not any(len(client.split.unlabelled) for client in clients):
+        raise BadInput(
+            f"method.semi = {method.semi}: no client has unlabelled samples; "
+            "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
+        )
+    if config.log.distances and (reason := never_iterates(method, *fed.dims)):
+        raise BadInput(f"log.distances = true: {reason}")
+    try:
+        fed.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
+    except OSError as error:
+        raise BadInput(f"models.pretrained: cannot read {error.filename}: {error.strerror}") from None
+    return fed

@@ -1,0 +1,114 @@
+"""A sign of life beside a log: where rank 0 stands and whom it waits for, for those who watch."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcfl.comm.communicator import Link
+from hpcfl.utils.files import aside, sweep
+
+EVERY = 3.0
+"""Seconds between signs."""
+LARGEST = 2**20
+"""Bytes of the longest sign that is read."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What rank 0 said last; times are seconds on its own clock."""
+
+    time: float
+    round: int
+    """From 1; 0: the run is starting."""
+    part: str
+    """Of the round, as in the log's seconds."""
+    missing: tuple[int, ...]
+    """The ranks that it waits for."""
+    since: float
+    """When that wait began."""
+
+
+def sign_path(log: Path) -> Path:
+    """Returns where the signs of a run are: beside its log."""
+    return log.with_name(f"{log.name}.live")
+
+
+class Signer(threading.Thread):
+    """Leaves a sign now and every few seconds, until the run is left; what a killed run left is cleared.
+
+    It is a thread so that rank 0 gives signs while it computes, and is not held up where the file system
+    answers late. It never calls MPI, and a sign that cannot be written is left out.
+    """
+
+    def __init__(self, log: Path, link: Link):
+        super().__init__(daemon=True)
+        self.path, self.link = sign_path(log), link
+        self.over = threading.Event()
+
+    def __enter__(self) -> Signer:
+        self.link.round, self.link.part = 0, "start"  # a link may have served another run before
+        with suppress(OSError):
+            sweep(self.path)
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.over.set()
+        self.join(EVERY)
+        with suppress(OSError):
+            self.path.unlink()
+
+    def run(self) -> None:
+        while True:
+            with suppress(OSError):
+                self._write()
+            if self.over.wait(EVERY):
+                return
+
+    def _write(self) -> None:
+        missing, since = self.link.missing()
+        said = Sign(time.time(), self.link.round, self.link.part, tuple(missing), since)
+        with aside(self.path) as part:
+            part.write_text(json.dumps(asdict(said)))
+            os.replace(part, self.path)
+
+
+def read_sign(log: Path) -> Sign | None:
+    """Returns the last sign of a run; None: there is none, or something else has its name.
+
+    What a file system says otherwise is raised as the OSError that it is.
+    """
+    try:
+        handle = os.open(sign_path(log), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        return understand(os.read(handle, LARGEST))
+    finally:
+        os.close(handle)
+
+
+def understand(text: bytes) -> Sign | None:
+    """Returns the sign in a text; None: it is none."""
+    try:
+        said = json.loads(text)
+        sign = Sign(said["time"], said["round"], said["part"], tuple(said["missing"]), said["since"])
+        times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in (sign.time, sign.since))
+        whole = all(type(number) is int and 0 <= number < 1e9 for number in (sign.round, *sign.missing))
+        return sign if times and whole and _is_word(sign.part) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _is_word(part: Any) -> bool:
+    return isinstance(part, str) and part.isascii() and part.isalpha() and len(part) <= 20

@@ -1,0 +1,140 @@
+"""The client's extra loss: features are drawn to the global prototype of their label, and from others'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.spec import Recipe
+
+
+def mse(z_BD: Tensor, target_BD: Tensor) -> Tensor:
+    """Squared difference, mean over dimensions: what published code computes."""
+    return (z_BD - target_BD).square().mean(1)
+
+
+def euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
+    """Euclidean norm: ρ of ProtoNorm's Eq. (5). Its gradient at zero is taken as zero."""
+    square_B = sq(z_BD, target_BD)
+    apart_B = square_B > 0
+    return torch.where(apart_B, square_B.where(apart_B, 1.0).sqrt(), 0.0)
+
+
+def sq(z_BD: Tensor, target_BD: Tensor) -> Tensor:
+    """Squared norm, summed over dimensions."""
+    return (z_BD - target_BD).square().sum(1)
+
+
+def cosine(z_BD: Tensor, target_BD: Tensor) -> Tensor:
+    """One minus the cosine: L_R of FedORGP's Eq. (8). Below a length of 1e-6 gradients stay finite."""
+    return 1 - (normalize(z_BD, eps=1e-6) * normalize(target_BD, eps=1e-6)).sum(1)
+
+
+DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": mse,
+    "euclid": euclid,
+    "sq": sq,
+    "cosine": cosine,
+}
+
+
+def proxy(z_BD: Tensor, y_B: Tensor, target: Prototypes, scale: float) -> Tensor:
+    """Cross-entropy of softmax over s·cos(z, p_c), all classes with a global prototype: FedSAP (8), (9)."""
+    cosine_BK = normalize(z_BD, eps=1e-6) @ normalize(target.value_KD, eps=1e-6).T
+    logit_BK = (scale * cosine_BK).masked_fill(~target.present_K, -torch.inf)
+    has_B = target.present_K[y_B]
+    own_BK = logit_BK.where(has_B[:, None], 0.0)
+    return torch.where(has_B, cross_entropy(own_BK, y_B, reduction="none"), 0.0).mean()
+
+
+SHAPES: dict[str, Callable[[float], float]] = {
+    "constant": lambda u: 1.0,
+    "linear": lambda u: u,
+    "cosine": lambda u: (1 - math.cos(math.pi * u)) / 2,
+    "sigmoid": lambda u: (_sigmoid(10 * (u - 0.5)) - _sigmoid(-5)) / (_sigmoid(5) - _sigmoid(-5)),
+    "step": lambda u: float(u >= 0.5),
+}
+"""How λ rises while u goes from 0 to 1."""
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+Term = tuple[float, Tensor]
+"""A weight and the mean over the batch that it is multiplied by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Guide:
+    """What is added to a batch's cross-entropy, term by term.
+
+    `align` is λ_t times the mean distance to the targets of the labels: ProtoNorm (4), (5), FedORGP (8),
+    FedSAP (5). The papers on Euclidean distance write that of prototypes; published code takes it per sample,
+    and so does this. A sample whose label has no global prototype adds zero but stays in the mean's
+    denominator. `proxy` is FedSAP's (9), `consistency` its (12).
+    """
+
+    recipe: Recipe
+    mask_KD: Tensor | None = None
+
+    def weight(self, t: int) -> float:
+        """Returns λ in round t (from 0): FedSAP Eq. (7), with a first round and any shape."""
+        start, end = self.recipe.curriculum_start, self.recipe.curriculum_end
+        u = min(max((t + 1 - start) / (end - start), 0.0), 1.0)
+        return self.recipe.weight * SHAPES[self.recipe.curriculum](u)
+
+    def at(self, t: int, target: Prototypes, count_K: Tensor) -> Pull:
+        """Returns the guide of a client with these class counts in round t."""
+        return Pull(self, t, target, (count_K / count_K.max()).to(target.value_KD))
+
+
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """A guide in one round of one client."""
+
+    guide: Guide
+    t: int
+    target: Prototypes
+    beta_K: Tensor
+    """β_ij = n_ij / max_k n_ik: the sparse-prototype paper's Eq. (12)."""
+
+    def __call__(
+        self, z_BD: Tensor, y_B: Tensor, strong: tuple[Tensor, Tensor] | None = None
+    ) -> dict[str, Term]:
+        """Returns the terms of a batch by name; `strong` holds strong views' features and pseudo-labels."""
+        recipe, target = self.guide.recipe, self.target
+        terms = {"align": (self.guide.weight(self.t), self._align(z_BD, y_B))}
+        if recipe.proxy and self.t + 1 >= recipe.proxy_start:
+            terms["proxy"] = recipe.proxy, proxy(z_BD, y_B, target, recipe.proxy_scale)
+        if strong is not None:
+            z_UD, y_U = strong
+            terms["consistency"] = recipe.consistency, cosine(z_UD, target.value_KD[y_U]).mean()
+        return terms
+
+    def _align(self, z_BD: Tensor, y_B: Tensor) -> Tensor:
+        recipe, mask_KD = self.guide.recipe, self.guide.mask_KD
+        present_K = self.target.present_K
+        if recipe.class_weights == "per-class":
+            z_BD, met_K = _class_means(z_BD, y_B, len(present_K))
+            y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & met_K
+        if mask_KD is not None and recipe.masked != "never":  # the mean still divides by d
+            z_BD = z_BD * mask_KD[y_B]
+        apart_B = DISTANCES[recipe.distance](z_BD, self.target.value_KD[y_B])
+        if recipe.class_weights != "equal":
+            apart_B = apart_B * self.beta_K[y_B]
+        apart_B = torch.where(present_K[y_B], apart_B, 0.0)
+        return apart_B.sum() if recipe.class_weights == "per-class" else apart_B.mean()
+
+
+def _class_means(z_BD: Tensor, y_B: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Returns the mean feature of every class of a batch, [K, D], and which classes it has."""
+    count_K = torch.zeros(classes, device=z_BD.device).index_add(0, y_B, torch.ones_like(z_BD[:, 0]))
+    sum_KD = torch.zeros(classes, z_BD.shape[1], device=z_BD.device).index_add(0, y_B, z_BD)
+    return sum_KD / count_K.clamp_min(1)[:, None], count_K > 0

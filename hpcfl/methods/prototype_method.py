@@ -1,0 +1,151 @@
+"""A recipe's names turned into parts that compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.config.schema import Config
+from hpcfl.methods import sparse
+from hpcfl.methods.aggregate import AGGREGATES, Aggregate, Upload
+from hpcfl.methods.context import Setting
+from hpcfl.methods.infer import nearest_masked_N, nearest_N
+from hpcfl.methods.local_loss import Guide
+from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.refine.base import Refine
+from hpcfl.methods.refine.nonnegative import Nonnegative
+from hpcfl.methods.refine.orthogonal import Orthogonal
+from hpcfl.methods.refine.simplex import Simplex
+from hpcfl.methods.refine.tgp import Tgp
+from hpcfl.methods.refine.thomson import Thomson
+from hpcfl.methods.spec import Recipe
+from hpcfl.methods.sphere import keyed_direction
+
+REFINES: dict[str, type[Refine]] = {
+    "none": Refine,
+    "thomson": Thomson,
+    "tgp": Tgp,
+    "orthogonal": Orthogonal,
+    "simplex": Simplex,
+    "nonnegative": Nonnegative,
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """aggregate → refine on the server, guide → infer on the clients."""
+
+    recipe: Recipe
+    aggregate: Aggregate
+    refine: Refine
+    guide: Guide
+    forget: bool
+
+    @property
+    def mask_KD(self) -> np.ndarray | None:
+        """The dimensions of each class that travel; None: all."""
+        return None if self.guide.mask_KD is None else self.guide.mask_KD.cpu().numpy()
+
+    def start(self) -> Prototypes:
+        """Returns the global prototypes before the first round: none, or anchors from the seed alone."""
+        setting = self.refine.setting
+        none = Prototypes.none(setting.classes, setting.features)
+        if self.recipe.anchor != "seed":
+            return none
+        return self.refine(0, none, self._complete(none), ())
+
+    def serve(self, t: int, last: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
+        """Returns the global prototypes after round t; a class that nobody uploaded keeps its last ones."""
+        if not uploads or (self.recipe.fixed and last.present_K.any()):
+            self.refine.rest()
+            return last
+        new = self.aggregate(uploads)
+        if self.recipe.fixed and not self.refine.places_all:
+            new = self._complete(new)
+        elif not self.recipe.fixed and not self.forget:
+            value_KD = new.value_KD.where(new.present_K[:, None], last.value_KD)
+            new = Prototypes(value_KD, new.present_K | last.present_K)
+        refined = self.refine(t, last, new, self.aggregate.lessons(uploads))
+        present_K = refined.present_K | self.recipe.fixed
+        if self.forget:
+            present_K = present_K & new.present_K
+        return Prototypes(refined.value_KD * present_K[:, None], present_K)
+
+    def is_semi(self, t: int) -> bool:
+        """Says whether clients learn from unlabelled samples in round t (from 0)."""
+        return 0 < self.recipe.semi <= t
+
+    def target(self, shared: Prototypes) -> Prototypes:
+        """Returns what features are drawn to and compared with: γ times the global ones, ProtoNorm (15)."""
+        return Prototypes(self.recipe.scale * shared.value_KD, shared.present_K)
+
+    def nearest_N(self, z_ND: Tensor, prototypes: Prototypes) -> Tensor:
+        """Returns each sample's class by prototypes, compared as the guide draws: by angle or by distance."""
+        by_angle, mask_KD = self.recipe.distance == "cosine", self.guide.mask_KD
+        if self.recipe.masked == "always" and mask_KD is not None:
+            return nearest_masked_N(z_ND, prototypes, mask_KD, by_angle)
+        return nearest_N(z_ND, prototypes, by_angle)
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns what the server needs for the next round beside the last prototypes: tensors by name."""
+        parts = {"aggregate": self.aggregate.state(), "refine": self.refine.state()}
+        return {f"{part}.{name}": tensor for part, of in parts.items() for name, tensor in of.items()}
+
+    def load_arrays(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continues from the arrays of a state whose names begin with `method.`."""
+        own = {k.removeprefix("method."): v for k, v in state.items() if k.startswith("method.")}
+        self.load({name: torch.from_numpy(value) for name, value in own.items()})
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Continues from a state."""
+        for name, part in (("aggregate.", self.aggregate), ("refine.", self.refine)):
+            part.load({key.removeprefix(name): value for key, value in state.items() if key.startswith(name)})
+
+    def _complete(self, seen: Prototypes) -> Prototypes:
+        """Returns prototypes of all classes: unseen ones get a keyed direction and the others' mean length.
+
+        Anchors are chosen once, so every class must have its own.
+        """
+        setting = self.refine.setting
+        length = seen.value_KD[seen.present_K].norm(dim=1).mean() if seen.present_K.any() else 1.0
+        value_KD = seen.value_KD.clone()
+        for k in (~seen.present_K).nonzero()[:, 0].tolist():
+            drawn_D = keyed_direction(setting.seed, k, setting.features, setting.mask_KD)
+            value_KD[k] = length * drawn_D.to(value_KD)
+        return Prototypes(value_KD, torch.ones_like(seen.present_K))
+
+
+def compose(
+    recipe: Recipe,
+    config: Config,
+    dims: tuple[int, int],
+    device: torch.device | str = "cpu",
+    samples: int = 1,
+) -> Method:
+    """Returns the method that a recipe describes, for K classes, D features and so many training samples."""
+    mask_KD = None
+    if recipe.sparsity:
+        mask_KD = torch.from_numpy(sparse.masks(*dims, recipe.sparsity, config.seed)).to(device)
+    setting = Setting(
+        *dims,
+        seed=config.seed,
+        lr=config.train.lr,
+        batch_size=config.train.batch_size,
+        device=torch.device(device),
+        options=recipe.options,
+        clients=config.federation.clients,
+        samples=samples,
+        mask_KD=mask_KD,
+        trace=config.log.distances,
+    )
+    return Method(
+        recipe=recipe,
+        aggregate=AGGREGATES[recipe.aggregate](setting),
+        refine=REFINES[recipe.refine](setting),
+        guide=Guide(recipe, mask_KD),
+        forget=config.method.forget,
+    )

@@ -1,0 +1,1 @@
+"""What a run will need and how its data is split, without training."""

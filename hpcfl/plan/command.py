@@ -1,0 +1,238 @@
+"""`hpcfl plan`: a forecast as tables, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from rich.table import Table
+
+from hpcfl.config.loading import load
+from hpcfl.errors import BadInput
+from hpcfl.federation.run_plan import Federation, plan
+from hpcfl.models.costs import costs
+from hpcfl.models.network import build
+from hpcfl.models.pretrained import read_pretrained
+from hpcfl.models.registry import parts
+from hpcfl.plan.forecast import Forecast, Memory
+from hpcfl.plan.machine import gib, here, program
+from hpcfl.runtime.devices import set_up
+from hpcfl.training.step.options import way
+from hpcfl.training.step.step import WARM, step
+from hpcfl.utils.formatting import console, kilobytes, many
+
+STEPS = 3
+"""Training steps that are timed per architecture, after some that are not."""
+
+PUBLISHED = {
+    "cnn": 0.013,
+    "googlenet": 1.530,
+    "mobilenet_v2": 0.314,
+    "resnet18": 0.117,
+    "resnet34": 0.218,
+    "resnet50": 1.305,
+    "resnet101": 2.532,
+    "resnet152": 5.330,
+}
+"""Forward FLOPs that FedTGP's Table 8 cites, in billions; docs/models.md says why ours differ."""
+
+
+def print_plan(
+    config: str | None,
+    settings: Sequence[str],
+    ranks: int,
+    nodes: int,
+    devices: int,
+    cores: int | None,
+    memory: float | None,
+    device_memory: float | None,
+    calibrate: bool,
+    as_json: bool,
+) -> None:
+    """Prints what a run needs and how it is spread."""
+    machine = here(ranks, nodes, devices, cores, memory, device_memory)
+    fed = plan(load(config, settings))
+    runtime = fed.config.runtime
+    set_up(runtime, 0, on="cpu")
+    known = (fed.architectures, fed.data.shape, *fed.dims)
+    counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
+    read_pretrained(fed.config.models.pretrained, *known)
+    forecast = Forecast(fed, counted, machine, program(fed.data.is_images))
+    if calibrate:
+        if devices and not torch.cuda.is_available():
+            raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
+        forecast.seconds = calibrated(fed)
+    if as_json:
+        print(json.dumps(_numbers(forecast), indent=1))
+    else:
+        _print(forecast)
+
+
+def calibrated(fed: Federation) -> dict[str, float]:
+    """Returns seconds per training sample of each architecture, tried on this machine."""
+    batch, shape = fed.config.train.batch_size, fed.data.shape
+    device = set_up(fed.config.runtime, 0)
+    found = {}
+    for name in fed.architectures:
+        chosen = way(fed.config.runtime, device.type, name)
+        network = build(name, shape, *fed.dims).to(device)
+        network.to(memory_format=chosen.memory_format)  # type: ignore[call-overload]
+        trained = step(network, fed.config.train, chosen)
+        trained.begin(None)
+        x_B = torch.randn(max(2, batch), *shape, device=device)
+        if fed.data.is_images:
+            x_B = x_B.contiguous(memory_format=chosen.memory_format)
+        y_B = torch.arange(len(x_B), device=device) % fed.dims[0]
+        times = []
+        for _ in range(1 + WARM + STEPS):
+            start = time.perf_counter()
+            trained(x_B, y_B)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        found[name] = float(np.median(times[1 + WARM :])) / len(x_B)
+    return found
+
+
+def _numbers(forecast: Forecast) -> dict[str, Any]:
+    up, down = forecast.bytes
+    train, evaluate = forecast.flops
+    return {
+        "nodes": [forecast.node_memory(n).parts for n in range(forecast.machine.nodes)],
+        "node_bytes": [forecast.node_memory(n).total for n in range(forecast.machine.nodes)],
+        "device_bytes": [
+            forecast.device_memory(n).total if device != "cpu" else 0
+            for n, device in enumerate(forecast.device_of)
+        ],
+        "rank_bytes": [forecast.rank_memory(n).total for n in range(len(forecast.pools))],
+        "pools": [
+            {"node": pool.node, "device": device, "ranks": pool.ranks, "clients": forecast.clients_of(n)}
+            for n, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True))
+        ],
+        "bytes_up": up,
+        "bytes_down": down,
+        "flops_train": train,
+        "flops_evaluate": evaluate,
+        "imbalance": forecast.imbalance,
+        "round_seconds": forecast.round_seconds,
+        "architectures": {name: vars(cost) for name, cost in forecast.costs.items()},
+        "machine": vars(forecast.machine),
+        "published_forward_gflops": PUBLISHED,
+        "warnings": forecast.warnings(),
+    }
+
+
+def _print(forecast: Forecast) -> None:
+    fed, machine, screen = forecast.fed, forecast.machine, console()
+    config = fed.config
+    screen.print(
+        f"{config.method.name} on {config.data.name}: {len(fed.clients)} clients, "
+        f"{config.federation.per_round} per round, d = {fed.dims[1]}, batch {config.train.batch_size}; "
+        f"{many(machine.ranks, 'rank')} on {many(machine.nodes, 'node')} of {many(machine.cores, 'core')}, "
+        f"{gib(machine.memory)}" + (f" and {many(machine.devices, 'GPU')}" if machine.devices else ""),
+        soft_wrap=True,
+    )
+    for table in (_architectures(forecast), _places(forecast), _memory(forecast)):
+        screen.print()
+        screen.print(table)
+    screen.print()
+    for line in _round(forecast):
+        screen.print(line, soft_wrap=True)
+    for warning in forecast.warnings():
+        screen.print(f"warning: {warning}", soft_wrap=True)
+
+
+def _architectures(forecast: Forecast) -> Table:
+    table = _table(
+        "architecture", "clients", "parameters", "state", "GFLOP/sample", "activations", "ms/sample", "FedTGP"
+    )
+    number = Counter(client.architecture for client in forecast.fed.clients)
+    for name, cost in forecast.costs.items():
+        cited = PUBLISHED.get(parts(name)[0])
+        tried = forecast.seconds.get(name)
+        table.add_row(
+            name,
+            str(number[name]),
+            f"{cost.parameters / 1e6:.3f} M",
+            kilobytes(cost.state),
+            f"{cost.flops / 1e9:.4f}",
+            kilobytes(cost.activations),
+            f"{1000 * tried:.2f}" if tried else "–",
+            f"{cited:.3f}" if cited else "–",
+        )
+    return table
+
+
+def _places(forecast: Forecast) -> Table:
+    table = _table("node", "device", "ranks", "clients", "share of the work")
+    for number, pool in enumerate(forecast.pools):
+        mine = forecast.clients_of(number)
+        share = forecast.work_M[mine].sum() / forecast.work_M.sum()
+        device = forecast.device_of[number]
+        cells = (str(pool.node), device, _ranges(pool.ranks), _ranges(mine), f"{100 * share:.1f}%")
+        table.add_row(*cells)
+    return table
+
+
+def _memory(forecast: Forecast) -> Table:
+    table = _table("memory", "total", "of which")
+    for node in range(forecast.machine.nodes):
+        _add(table, f"node {node}", forecast.node_memory(node))
+    for number, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True)):
+        _add(table, f"a rank of {_ranges(pool.ranks)}", forecast.rank_memory(number))
+        if device != "cpu":
+            _add(table, f"{device} of node {pool.node}", forecast.device_memory(number))
+    return table
+
+
+def _add(table: Table, what: str, memory: Memory) -> None:
+    words = ", ".join(f"{name} {kilobytes(nbytes)}" for name, nbytes in memory.parts.items())
+    table.add_row(what, gib(memory.total), words)
+
+
+def _round(forecast: Forecast) -> list[str]:
+    up, down = forecast.bytes
+    train, evaluate = forecast.flops
+    said = [
+        f"a round: up {kilobytes(up)}, down {kilobytes(down)}; {train / 1e9:.1f} GFLOP of training, "
+        f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly"
+    ]
+    if (seconds := forecast.round_seconds) is not None:
+        said.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
+    forward = sum(forecast.costs[client.architecture].flops for client in forecast.fed.clients)
+    cited = [PUBLISHED.get(parts(client.architecture)[0]) for client in forecast.fed.clients]
+    said.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
+    if all(cited):
+        total = sum(number for number in cited if number)
+        said[-1] += f"; as FedTGP's Table 8 cites them {total:.2f} B"
+        if round(total, 2) == 24.69:
+            said[-1] += "; its Table 12 has 98.77 B, four times that"
+        said[-1] += " (docs/models.md)"
+    return said
+
+
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(first)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("of which", "clients", "device") else "right")
+    return table
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Returns numbers in few words: 1-4, 9."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in found]
+    return ", ".join(
+        words if len(words) <= 8 else [*words[:7], f"… ({sum(b - a + 1 for a, b in found)} in all)"]
+    )

@@ -1,0 +1,250 @@
+"""What a run will need and how it will be spread, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hpcfl.federation.participants import participants
+from hpcfl.federation.run_plan import Federation
+from hpcfl.methods.rules import LEARNED
+from hpcfl.methods.sparse import masks
+from hpcfl.models.costs import Cost
+from hpcfl.plan.machine import Machine, gib
+from hpcfl.runtime.devices import device_for
+from hpcfl.runtime.scheduling import Pool, deal, makespan, pools
+from hpcfl.training.client_layout import Records
+from hpcfl.training.step.options import way
+
+ROUNDS = 20
+"""Rounds whose participants are looked at: selection is known, so this is no estimate."""
+BACKWARD = 2
+"""A backward pass costs two forward passes: gradients of inputs and of parameters."""
+CONTEXT = 400 * 2**20
+"""Bytes that a CUDA context takes on a device, per rank."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes, by what they are for."""
+
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+@dataclass
+class Forecast:
+    """A run on a machine."""
+
+    fed: Federation
+    costs: Mapping[str, Cost]
+    machine: Machine
+    program: tuple[int, int]
+    """Bytes that a rank needs before it has done anything: its own, and those that a node's ranks share."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By architecture, of training on one sample, if it was tried."""
+
+    def __post_init__(self) -> None:
+        runtime, machine = self.fed.config.runtime, self.machine
+        self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
+        node_of = [machine.node(rank) for rank in range(machine.ranks)]
+        places = [
+            (node, device_for(runtime.device, rank - node_of.index(node), machine.devices))
+            for rank, node in enumerate(node_of)
+        ]
+        pinned = runtime.placement == "pinned" or runtime.arena == "private"
+        self.pools: list[Pool] = pools(places, self.workers, pinned)
+        self.device_of = [places[pool.ranks[0]][1] for pool in self.pools]
+        self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.fed.clients])
+        self.pool_of = deal(self.work_M.tolist(), self.pools)
+
+    def _cost(self, client: int) -> Cost:
+        return self.costs[self.fed.clients[client].architecture]
+
+    def clients_of(self, pool: int) -> list[int]:
+        return [i for i, number in enumerate(self.pool_of) if number == pool]
+
+    # --- work
+
+    @cached_property
+    def participants(self) -> list[np.ndarray]:
+        config = self.fed.config
+        rounds = min(ROUNDS, config.federation.rounds)
+        return [
+            participants(config.seed, t, config.federation.clients, config.federation.per_round)
+            for t in range(rounds)
+        ]
+
+    @property
+    def passes(self) -> int:
+        """Forward passes' worth of work on a training sample in a round."""
+        train, method = self.fed.config.train, self.fed.config.method
+        return train.epochs * (1 + BACKWARD) + (method.prototypes == "eval")
+
+    @property
+    def flops(self) -> tuple[float, float]:
+        """Of a round, on average: training with the prototype pass, and evaluation of those who changed."""
+        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.fed.clients])
+        train, evaluate, stale = 0.0, 0.0, set(range(len(tests_M)))
+        for t, who in enumerate(self.participants):
+            train += self.work_M[who].sum() * self.passes
+            stale |= set(who.tolist())
+            if self.fed.config.evaluates(t):
+                evaluate += tests_M[sorted(stale)].sum()
+                stale.clear()
+        return train / len(self.participants), evaluate / len(self.participants)
+
+    @property
+    def bytes(self) -> tuple[float, float]:
+        """Prototype rows up and down in a round after the first, as the papers count, on average.
+
+        Where prototypes are settled by then (method.anchor), nothing travels any more.
+        """
+        if not self.fed.recipe.exchange or self.fed.recipe.fixed:
+            return 0.0, 0.0
+        sparsity = self.fed.recipe.sparsity or self.fed.dims[1]
+        width_K = 4.0 * masks(*self.fed.dims, sparsity, self.fed.config.seed).sum(1)
+        owned_M = (self.fed.class_counts_MK > 0) @ width_K
+        up = np.mean([owned_M[who].sum() for who in self.participants])
+        missing = [] if self.fed.recipe.refine in LEARNED else self.fed.unowned  # learned ones: all K
+        return float(up), float(len(self.participants[0]) * np.delete(width_K, missing).sum())
+
+    def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
+        """Returns the length of a round and its imbalance (1: none), both on average over the rounds.
+
+        A pool is done when its last client is, a node not before its cores have done all its work.
+        """
+        slots = sum(self._slots(node) for node in range(self.machine.nodes))
+        lengths, ratios = [], []
+        for who in self.participants:
+            most, load = 0.0, [0.0] * self.machine.nodes
+            for number, pool in enumerate(self.pools):
+                mine = [float(cost_M[i]) for i in who if self.pool_of[i] == number]
+                at_once = min(len(pool.ranks), self._slots(pool.node)) if self._on_cpu(number) else 1
+                most = max(most, makespan(mine, at_once))
+                load[pool.node] += sum(mine)
+            if not self.machine.devices:
+                most = max(most, *(load[node] / self._slots(node) for node in range(self.machine.nodes)))
+            lengths.append(most)
+            ratios.append(most * slots / cost_M[who].sum())
+        return float(np.mean(lengths)), float(np.mean(ratios))
+
+    def _on_cpu(self, pool: int) -> bool:
+        return self.device_of[pool] == "cpu"
+
+    def _slots(self, node: int) -> int:
+        """Returns how many clients of a node train at a time: ranks that share a GPU share its speed."""
+        here = [number for number, pool in enumerate(self.pools) if pool.node == node]
+        if not all(map(self._on_cpu, here)):
+            return len({self.device_of[number] for number in here})
+        ranks = sum(len(self.pools[number].ranks) for number in here)
+        return max(1, min(ranks, self.machine.cores // self.fed.config.runtime.threads))
+
+    @property
+    def imbalance(self) -> float:
+        """How much longer a round lasts than if all work were spread evenly."""
+        return self.schedule(self.work_M)[1]
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Expected seconds of a round's training and prototypes, from what was tried on this machine."""
+        if not self.seconds:
+            return None
+        per_M = np.array([self.seconds[c.architecture] * len(c.train) for c in self.fed.clients])
+        return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
+
+    # --- memory
+
+    @cached_property
+    def records(self) -> Records:
+        return Records(self.fed)
+
+    def rank_memory(self, pool: int) -> Memory:
+        """Of a rank while it trains the largest client of its pool; beside a GPU, what stays on the host."""
+        parts = {"program": self.program[0]}
+        return Memory(parts | self._training(pool) if self._on_cpu(pool) else parts)
+
+    def _training(self, pool: int) -> dict[str, int]:
+        mine, device = self.clients_of(pool), self.device_of[pool]
+        costs = [self._cost(i) for i in mine]
+        return {
+            "network": max((self.records.state(i).nbytes for i in mine), default=0),
+            "gradients": max((self._gradients(i, device) for i in mine), default=0),
+            "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
+        }
+
+    def node_memory(self, node: int) -> Memory:
+        """Of all ranks of a node at the worst moment, its arena, and the data."""
+        ranks = sum(self.machine.node(rank) == node for rank in range(self.machine.ranks))
+        parts = {
+            "programs": ranks * self.program[0] + self.program[1],
+            "arena": self.arena(node),
+            "data": self.fed.data.x.nbytes * (1 if self.fed.data.file else ranks),
+        }
+        training = [
+            self._training(number)
+            for number, pool in enumerate(self.pools)
+            for _ in pool.ranks
+            if pool.node == node and self._on_cpu(number)
+        ]
+        if training:
+            parts["networks"] = sum(each["network"] for each in training)
+            for name in ("gradients", "activations"):
+                largest = sorted((each[name] for each in training), reverse=True)
+                parts[name] = sum(largest[: self._slots(node)])
+            # malloc keeps what it was given back: about what an average client needed
+            parts["kept by waiting ranks"] = (len(training) - self._slots(node)) * self._average(node)
+        return Memory(parts)
+
+    def _average(self, node: int) -> int:
+        """Returns the gradients and activations of an average client of a node."""
+        mine = [c.id for c in self.fed.clients if self.pools[self.pool_of[c.id]].node == node]
+        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in mine]
+        return sum(each) // max(1, len(each))
+
+    def _gradients(self, i: int, device: str) -> int:
+        """Returns the bytes of a client's gradients, unless they are dropped at once, and velocities."""
+        config, kind = self.fed.config, device.partition(":")[0]
+        kept = not way(config.runtime, kind, self.fed.clients[i].architecture).direct
+        return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
+
+    def arena(self, node: int) -> int:
+        """Bytes of the records of a node's clients."""
+        mine = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
+        return sum(self.records.layout(i).nbytes for i in mine)
+
+    def device_memory(self, pool: int) -> Memory:
+        """Of a GPU with all ranks that share it."""
+        ranks = len(self.pools[pool].ranks)
+        parts = {"contexts": CONTEXT} | self._training(pool)
+        return Memory({name: ranks * nbytes for name, nbytes in parts.items()})
+
+    def warnings(self) -> list[str]:
+        """Returns what will not fit, in words."""
+        semi = self.fed.recipe.semi
+        said = [f"after round {semi} unlabelled samples add work and memory: not counted"] if semi else []
+        for node in range(self.machine.nodes):
+            need, arena = self.node_memory(node).total, self.arena(node)
+            if need > self.machine.memory:
+                said.append(f"node {node} needs {gib(need)}, it has {gib(self.machine.memory)}")
+            if arena > self.machine.shared and self.fed.config.runtime.arena in ("auto", "shared"):
+                said.append(
+                    f"the arena of node {node} needs {gib(arena)}, shared memory has "
+                    f"{gib(self.machine.shared)}: it will be a file, or refused if runtime.arena = 'shared'"
+                )
+        for number, device in enumerate(self.device_of):
+            room, need = self.machine.device_memory, self.device_memory(number).total
+            if not self._on_cpu(number) and room is not None and need > room:
+                said.append(
+                    f"{device} of node {self.pools[number].node} needs {gib(need)}, it has {gib(room)}"
+                )
+        spare = len(self.workers) - self.fed.config.federation.per_round
+        if spare > 0:
+            said.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
+        return said

@@ -1,0 +1,58 @@
+"""The picture of a partition: class × client (FedTGP's Figs. 7-11, ProtoNorm's Figs. 7-8)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hpcfl.federation.run_plan import Federation
+from hpcfl.utils.files import aside, put
+
+NAMED = 40
+"""Classes up to which each has its name on the axis."""
+WRITTEN = 500
+"""Cells up to which each shows its number."""
+
+
+def draw(path: Path, fed: Federation) -> None:
+    """Writes the training samples of every client and class as a heatmap; empty cells stay white."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.colors import LogNorm
+
+    counts_KM = fed.class_counts_MK.T
+    classes, clients = counts_KM.shape
+    wide, high = np.clip(clients * 0.45, 5, 16), np.clip(classes * 0.35, 3, 9)
+    figure, axes = pyplot.subplots(figsize=(wide + 2.5, high + 1.2), layout="constrained")
+    shown = np.ma.masked_equal(counts_KM, 0)
+    top = max(2, int(counts_KM.max()))
+    image = axes.imshow(shown, norm=LogNorm(1, top), cmap="viridis_r", aspect="auto", interpolation="none")
+    if counts_KM.size <= WRITTEN:
+        for (k, i), count in np.ndenumerate(counts_KM):
+            if count:
+                colour = "white" if count > top**0.5 else "black"
+                axes.text(i, k, str(count), ha="center", va="center", fontsize=6, color=colour)
+    if classes <= NAMED:
+        axes.set_yticks(range(classes), [name[:24] for name in fed.data.names], fontsize=7, parse_math=False)
+    if clients <= NAMED:
+        axes.set_xticks(range(clients), [str(i) for i in range(clients)], fontsize=7)
+    axes.set(xlabel="client", ylabel="class", title=_title(fed))
+    figure.colorbar(image, ax=axes, label="training samples", aspect=30, pad=0.02)
+    with aside(path) as part:
+        figure.savefig(part, format=path.suffix[1:], dpi=150)
+        put(part, path)
+    pyplot.close(figure)
+
+
+def _title(fed: Federation) -> str:
+    settings = fed.config.partition
+    known = {
+        "dirichlet": f"dirichlet, α = {settings.alpha:g}",
+        "pathological": f"pathological, {settings.classes_per_client} classes per client",
+        "nway_kshot": f"{settings.ways:g}-way {settings.shots:g}-shot, σ = {settings.deviation:g}",
+    }
+    style = ", as published" if settings.style == "published" else ""
+    return f"{fed.config.data.name}: {known.get(settings.name, settings.name)}{style}"

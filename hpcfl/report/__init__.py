@@ -1,0 +1,1 @@
+"""Finished and running logs as tables."""

@@ -1,0 +1,90 @@
+"""`hpcfl show` of a study: means ± standard deviations over seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from rich.table import Table
+
+from hpcfl.errors import BadInput
+from hpcfl.log.reader import bad_input
+from hpcfl.log.summary import COLUMNS, INFERENCES
+from hpcfl.study.results import Result, numbers, open_study, spread
+from hpcfl.study.run_store import tally
+from hpcfl.utils.formatting import console, kilobytes, many, percent
+
+FIGURES = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
+MOST = 10_000
+"""Columns where the output is no terminal."""
+
+
+def is_study(name: str) -> bool:
+    """Says whether this is a study's directory, or the merged file in it."""
+    if (path := Path(name)).is_dir():
+        return True
+    try:
+        with bad_input(path), h5py.File(path, "r", locking=False) as file:
+            return str(file.attrs.get("kind")) == "study"
+    except BadInput:
+        return False
+
+
+def print_study(path: str) -> None:
+    """Prints one table per block of the study in a directory."""
+    results = open_study(path)
+    screen = console()
+    screen.print(f"{results.title}: {many(len(results.cells), 'log')}, {tally(c.status for c in results)}")
+    for cell in results:
+        if cell.status == "diverged":
+            screen.print(f"diverged in round {cell.rounds}: {cell.name}")
+    for block in dict.fromkeys(block for block, *_ in results.groups):
+        groups = [(json.loads(key[1]), cells) for key, cells in results.groups.items() if key[0] == block]
+        screen.print()
+        screen.print(f"{results.title}, {block}")
+        screen.print(_table(groups, screen.width if screen.is_terminal else MOST), crop=False)
+
+
+def _table(groups: Sequence[tuple[dict[str, Any], list[Result]]], width: int) -> Table:
+    """Returns a row per group; where it is too wide, columns are left out, those at the end first."""
+    own = [values for values, _ in groups]
+    keys = list(dict.fromkeys(key for values in own for key in values))
+    if len(own) > 1:  # what is the same in all of them need not be shown
+        keys = [key for key in keys if len({repr(values.get(key)) for values in own}) > 1]
+    columns = [[_heading(key), *(str(values.get(key, "–")) for values in own)] for key in keys]
+    columns += map(list, zip(FIGURES, *(_figures(cells) for _, cells in groups), strict=True))
+    sizes = np.cumsum([1 + max(map(len, column)) for column in columns])
+    shown = max(len(keys) + 2, int((sizes <= width + 1).sum()))  # seeds and accuracy in any case
+    table = Table(box=None, padding=(0, 1, 0, 0), width=int(sizes[shown - 1]))
+    for at, (heading, *_) in enumerate(columns[:shown]):
+        table.add_column(heading, justify="left" if at < len(keys) else "right", no_wrap=True)
+    for cells in list(zip(*columns[:shown], strict=True))[1:]:
+        table.add_row(*cells)
+    return table
+
+
+def _heading(key: str) -> str:
+    section, _, word = key.rpartition(".")
+    return section if word == "name" else word
+
+
+def _figures(cells: list[Result]) -> list[str]:
+    """Returns what FIGURES names."""
+    mean, std = (dict(zip(COLUMNS, each, strict=True)) for each in spread(numbers(cells)))
+    rounds = sorted({cell.rounds for cell in cells})
+    return [
+        str(len(cells)),
+        _share(mean["accuracy"], std["accuracy"]),
+        "/".join(map(str, rounds)),
+        *(percent(mean[name]) for name in INFERENCES),
+        *(kilobytes(mean[name]) for name in ("bytes_up", "bytes_down")),
+        *(f"{mean['seconds']:.3f}", f"{mean['efficiency']:.2f}"),
+    ]
+
+
+def _share(mean: float, std: float) -> str:
+    return percent(mean) if np.isnan(std) else f"{100 * mean:.2f} ± {100 * std:.2f}%"

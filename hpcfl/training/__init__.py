@@ -1,0 +1,1 @@
+"""One client's work: its state, batches, augmentation, the training step, semi-supervised learning."""

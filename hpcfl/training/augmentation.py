@@ -1,0 +1,111 @@
+"""Views of images: crop, flip, RandAugment, drawn by key for each sample, so that no rank matters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.utils.seeds import uniforms
+from hpcfl.utils.torchvision_loader import torchvision
+
+PADDING = 4
+"""Black pixels around an image from which a crop of its own size is taken."""
+LAYERS, MAGNITUDE, BINS = 2, 9, 31
+"""RandAugment(2, 9): operations per image and their strength, on the usual scale of 31 steps."""
+STRENGTH = MAGNITUDE / (BINS - 1)
+
+DRAWS = 3 + 2 * LAYERS
+"""Random numbers per sample: two of the crop, one of the flip, an operation and its sign per layer."""
+
+
+class View:
+    """One way to look at images. `key` stands for (seed, client, round, epoch, view)."""
+
+    def __init__(self, key: int, steps: Sequence[str]):
+        self.key, self.steps = key, steps
+
+    def __call__(self, x_BHWC: Tensor, sample_B: np.ndarray) -> Tensor:
+        """Returns the images, uint8 as they came, changed; `sample_B` are their places in the dataset."""
+        u_BR = uniforms(self.key, sample_B, DRAWS)
+        if "crop" in self.steps or "flip" in self.steps:
+            x_BHWC = moved(
+                x_BHWC,
+                (u_BR[:, :2] * (2 * PADDING + 1)).astype(np.int64) - PADDING
+                if "crop" in self.steps
+                else None,
+                u_BR[:, 2] < 0.5 if "flip" in self.steps else None,
+            )
+        if "randaugment" in self.steps:
+            x_BCHW = x_BHWC.permute(0, 3, 1, 2).contiguous()
+            for layer in range(LAYERS):
+                x_BCHW = randaugment(x_BCHW, u_BR[:, 3 + 2 * layer], u_BR[:, 4 + 2 * layer] < 0.5)
+            x_BHWC = x_BCHW.permute(0, 2, 3, 1)
+        return x_BHWC
+
+
+def moved(x_BHWC: Tensor, shift_B2: np.ndarray | None, mirror_B: np.ndarray | None) -> Tensor:
+    """Returns images moved by some pixels, black coming in, and mirrored left to right: one gather."""
+    batch, height, width, _ = x_BHWC.shape
+    down_BH, right_BW = np.arange(height)[None].repeat(batch, 0), np.arange(width)[None].repeat(batch, 0)
+    if mirror_B is not None:
+        right_BW = np.where(mirror_B[:, None], width - 1 - right_BW, right_BW)
+    if shift_B2 is not None:
+        down_BH, right_BW = down_BH + shift_B2[:, :1], right_BW + shift_B2[:, 1:]
+    inside_BHW = ((down_BH >= 0) & (down_BH < height))[:, :, None] & ((right_BW >= 0) & (right_BW < width))[
+        :, None
+    ]
+    place_BHW = down_BH.clip(0, height - 1)[:, :, None] * width + right_BW.clip(0, width - 1)[:, None]
+    place_BHW += np.arange(batch)[:, None, None] * (height * width)
+    pixels = x_BHWC.reshape(batch * height * width, -1)
+    device = x_BHWC.device
+    gathered = pixels[torch.from_numpy(place_BHW.ravel()).to(device)].view_as(x_BHWC)
+    return gathered * torch.from_numpy(inside_BHW[..., None]).to(device)
+
+
+def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Tensor:
+    """Returns images after one operation each; samples with the same operation go through it together."""
+    operations = _operations(x_BCHW.shape[-1], x_BCHW.shape[-2])
+    number_B = (choice_B * len(operations)).astype(np.int64)
+    out = x_BCHW.clone()
+    for number, (signed, operation) in enumerate(operations):
+        for sign in (1, -1) if signed else (1,):
+            mine_B = (number_B == number) & (sign_B == (sign > 0) if signed else True)
+            which = torch.from_numpy(np.flatnonzero(mine_B)).to(x_BCHW.device)
+            if len(which):
+                out[which] = operation(x_BCHW[which], sign * STRENGTH)
+    return out
+
+
+@cache
+def _operations(width: int, height: int) -> list[tuple[bool, Callable[[Tensor, float], Tensor]]]:
+    """RandAugment's fourteen, each with whether its strength has a sign; s is −1 … 1."""
+    torchvision()
+    from torchvision.transforms.v2 import functional as f
+
+    def affine(x: Tensor, shift: tuple[float, float] = (0, 0), shear: tuple[float, float] = (0, 0)) -> Tensor:
+        degrees = [math.degrees(math.atan(part)) for part in shear]
+        corner = [0.0, 0.0] if any(shear) else None
+        moved_by = [int(part) for part in shift]
+        return f.affine_image(x, angle=0.0, translate=moved_by, scale=1.0, shear=degrees, center=corner)
+
+    return [
+        (False, lambda x, s: x),
+        (True, lambda x, s: affine(x, shear=(0.3 * s, 0))),
+        (True, lambda x, s: affine(x, shear=(0, 0.3 * s))),
+        (True, lambda x, s: affine(x, shift=(150 / 331 * width * s, 0))),
+        (True, lambda x, s: affine(x, shift=(0, 150 / 331 * height * s))),
+        (True, lambda x, s: f.rotate_image(x, 30.0 * s)),
+        (True, lambda x, s: f.adjust_brightness_image(x, 1 + 0.9 * s)),
+        (True, lambda x, s: f.adjust_saturation_image(x, 1 + 0.9 * s)),
+        (True, lambda x, s: f.adjust_contrast_image(x, 1 + 0.9 * s)),
+        (True, lambda x, s: f.adjust_sharpness_image(x, 1 + 0.9 * s)),
+        (False, lambda x, s: f.posterize_image(x, 8 - round(4 * s))),
+        (False, lambda x, s: f.solarize_image(x, 255 * (1 - s))),
+        (False, lambda x, s: f.autocontrast_image(x)),
+        (False, lambda x, s: f.equalize_image(x)),
+    ]

@@ -1,0 +1,51 @@
+"""What is kept of a client between rounds: its state, and its last look at the test data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from hpcfl.federation.run_plan import Federation
+from hpcfl.models.network import Network, on_meta
+from hpcfl.training.state import Block, Layout, module_blocks
+from hpcfl.training.step.options import Way
+
+
+class Records:
+    """The blocks of every client's record, known on every rank."""
+
+    def __init__(self, fed: Federation, ways: Mapping[str, Way] | None = None):
+        self.fed = fed
+        classes, features = fed.dims
+        self.states: dict[str, Layout] = {}
+        for name in fed.architectures:
+            extra = (
+                Block("local.value", torch.float32, (classes, features)),
+                Block("local.present", torch.bool, (classes,)),
+                Block("diverged", torch.bool, ()),
+                Block("thresholds", torch.float64, (2,)),
+            )
+            self.states[name] = Layout(
+                [*module_blocks(self.network(name), bool(ways and ways[name].channels_last)), *extra]
+            )
+
+    def network(self, architecture: str) -> Network:
+        """Returns a network without memory of its own."""
+        return on_meta(architecture, self.fed.data.shape, *self.fed.dims)
+
+    def state(self, i: int) -> Layout:
+        """Returns where the blocks of a client's state lie."""
+        return self.states[self.fed.clients[i].architecture]
+
+    def layout(self, i: int) -> Layout:
+        """Returns where a client's state lies, and what its last look at the test data gave."""
+        client = self.fed.clients[i]
+        return Layout(
+            [
+                Block("state", torch.uint8, (self.state(i).nbytes,)),
+                Block("z", torch.float32, (len(client.test), self.fed.dims[1])),
+                Block("right", torch.int64, (2,)),
+                Block("silhouette", torch.float64, ()),
+            ]
+        )
