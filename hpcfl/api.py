@@ -9,24 +9,24 @@ from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 from hpcfl.config.schema import Config
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, read_log
 
 if TYPE_CHECKING:
     from hpcfl.comm.mpi import MPI
-    from hpcfl.federation.run_plan import Federation
+    from hpcfl.federation.run_plan import RunPlan
     from hpcfl.study.results import Results
 
 
 def open_run(path: str | Path) -> Run:
     """Returns a run's log: `run["/round/accuracy"]` is an array, `run.frame("rounds")` a pandas frame."""
-    return read(path)
+    return read_log(path)
 
 
 def open_study(path: str | Path) -> Results:
     """Returns the results of a study from its directory: `.means()` and `.frame()` are pandas frames."""
-    from hpcfl.study.results import open_study as opened
+    from hpcfl.study.results import read_results
 
-    return opened(path)
+    return read_results(path)
 
 
 def train(
@@ -49,34 +49,34 @@ def train(
     or this process alone, and SIGINT, SIGTERM or SIGUSR1 end it after its round: `run.status` is "stopped".
     """
     from hpcfl.comm.communicator import open_guest
-    from hpcfl.comm.launcher import launcher
-    from hpcfl.comm.serial import Solo
-    from hpcfl.config.loading import loaded
-    from hpcfl.engine.assemble import Around, conduct
-    from hpcfl.engine.progress import Screen, Silent
-    from hpcfl.federation.run_plan import plan
-    from hpcfl.log.existing_run import default_path
-    from hpcfl.runtime.devices import as_before, clear
-    from hpcfl.runtime.exit_handling import Signals
+    from hpcfl.comm.launcher import find_launcher
+    from hpcfl.comm.serial import SerialCommunicator
+    from hpcfl.config.loading import load_config
+    from hpcfl.engine.assemble import RunHooks, run_federation
+    from hpcfl.engine.progress import NoProgress, ProgressLines
+    from hpcfl.federation.run_plan import plan_run
+    from hpcfl.log.existing_run import default_log_path
+    from hpcfl.runtime.devices import free_memory, torch_settings_kept
+    from hpcfl.runtime.exit_handling import StopSignals
 
-    found = launcher() if comm is None else None
+    found = find_launcher() if comm is None else None
     alone = comm is None and found is None
     path = Path(out) if out is not None else None
-    ready: Federation | Exception
+    ready: RunPlan | Exception
     try:
-        ready = plan(loaded(config, settings))
+        ready = plan_run(load_config(config, settings))
     except Exception as problem:
         if alone:
             raise
         ready = problem  # raised by all ranks, once they have met
-    signals = Signals(speaks=False, open_mpi=found is not None and found.open_mpi is True)
+    signals = StopSignals(speaks=False, open_mpi=found is not None and found.open_mpi is True)
     handlers = signals if comm is None and current_thread() is main_thread() else nullcontext()
-    around = Around(Screen if progress else Silent, lambda: signals.asked, may_exit=False)
+    around = RunHooks(ProgressLines if progress else NoProgress, lambda: signals.asked, may_exit=False)
     guest = None if alone else open_guest(comm, found)
-    link = guest or Solo()
-    with guest.lent() if guest else nullcontext(), handlers, as_before():
-        conduct(link, ready, path, fresh, around)
-        clear()
+    link = guest or SerialCommunicator()
+    with guest.lent() if guest else nullcontext(), handlers, torch_settings_kept():
+        run_federation(link, ready, path, fresh, around)
+        free_memory()
     if not link.is_server or isinstance(ready, Exception):
         return None
-    return read(path or default_path(ready.config))
+    return read_log(path or default_log_path(ready.config))

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import hpcfl
-from hpcfl.config.loading import load
-from hpcfl.engine import launch as job
+from hpcfl.config.loading import load_config
+from hpcfl.engine import launch
 from hpcfl.engine.worker import Worker
-from hpcfl.study.run import run as run_study
+from hpcfl.study.run import run_study
 from tests.conftest import ROOT, examples
 from tests.mpi.cases import SMALL, results
 
@@ -34,7 +34,7 @@ TABLES = {
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that the command makes."""
     out = tmp_path_factory.mktemp("small") / "small.h5"
-    assert job.train(None, SMALL, str(out), False) == 0
+    assert launch.launch_train(None, SMALL, str(out), False) == 0
     return out
 
 
@@ -44,7 +44,7 @@ def test_train_is_the_command_whatever_the_configuration_is_given_as(small: Path
     more = ["data.samples_per_class=200", "federation.rounds=4"]
     given: list[tuple[Any, list[str]]] = [
         (TABLES, []),
-        (load(None, SMALL), []),
+        (load_config(None, SMALL), []),
         (None, SMALL),
         (
             {"data.samples_per_class": 200, "federation.rounds": np.int64(4), "models": {"features": 8}},

@@ -4,17 +4,17 @@ import tempfile
 import pytest
 import torch
 
-from hpcfl.comm.serial import Solo
+from hpcfl.comm.serial import SerialCommunicator
 from hpcfl.errors import BadInput
 from hpcfl.runtime import arena
-from hpcfl.runtime.arena import SPARE, Arena, Room, choose
+from hpcfl.runtime.arena import SPARE, Arena, FreeSpace, choose_arena
 
 BIG = 10**9
 
 
 @pytest.fixture
 def link():
-    solo = Solo()
+    solo = SerialCommunicator()
     solo.meet(1, 0)
     return solo
 
@@ -22,30 +22,35 @@ def link():
 @pytest.mark.parametrize(
     ("setting", "room", "kind", "why"),
     [
-        ("auto", Room(BIG, BIG), "shared", ""),
-        ("auto", Room(1000, BIG), "mapped", "h has 1,000 bytes free in shared memory, clients need 3,000"),
-        ("auto", Room(3000 + SPARE - 1, BIG), "mapped", "in shared memory"),
-        ("auto", Room(3000 + SPARE, BIG), "shared", ""),
-        ("auto", Room(1000, 2000), "private", "h has 2,000 bytes free in its temporary directory"),
-        ("mapped", Room(BIG, BIG), "mapped", ""),
-        ("private", Room(0, 0), "private", ""),
+        ("auto", FreeSpace(BIG, BIG), "shared", ""),
+        (
+            "auto",
+            FreeSpace(1000, BIG),
+            "mapped",
+            "h has 1,000 bytes free in shared memory, clients need 3,000",
+        ),
+        ("auto", FreeSpace(3000 + SPARE - 1, BIG), "mapped", "in shared memory"),
+        ("auto", FreeSpace(3000 + SPARE, BIG), "shared", ""),
+        ("auto", FreeSpace(1000, 2000), "private", "h has 2,000 bytes free in its temporary directory"),
+        ("mapped", FreeSpace(BIG, BIG), "mapped", ""),
+        ("private", FreeSpace(0, 0), "private", ""),
     ],
 )
 def test_the_first_kind_that_fits_is_chosen(setting, room, kind, why):
     """Two pretend nodes of host h need 1000 and 2000 bytes: the host must have room for both."""
-    got, reason = choose(setting, [("h", 0, 1000), ("h", 0, 1000), ("h", 1, 2000)], {"h": room})
+    got, reason = choose_arena(setting, [("h", 0, 1000), ("h", 0, 1000), ("h", 1, 2000)], {"h": room})
     assert got == kind
     assert why in reason
 
 
 def test_one_host_without_room_decides_for_all():
-    rooms = {"a": Room(BIG, BIG), "b": Room(0, BIG)}
-    assert choose("auto", [("a", 0, 1), ("b", 1, 1)], rooms)[0] == "mapped"
+    rooms = {"a": FreeSpace(BIG, BIG), "b": FreeSpace(0, BIG)}
+    assert choose_arena("auto", [("a", 0, 1), ("b", 1, 1)], rooms)[0] == "mapped"
 
 
 def test_a_kind_that_was_asked_for_and_does_not_fit_is_bad_input():
     with pytest.raises(BadInput, match=r"runtime.arena = 'shared': h has 5 bytes free in shared memory"):
-        choose("shared", [("h", 0, 1)], {"h": Room(5, 5)})
+        choose_arena("shared", [("h", 0, 1)], {"h": FreeSpace(5, 5)})
 
 
 @pytest.mark.parametrize("kind", arena.KINDS)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hpcfl.config.identity import keys
-from hpcfl.config.loading import dump, load
-from hpcfl.log.reader import read
+from hpcfl.config.loading import dump_config, load_config
+from hpcfl.log.reader import read_log
 from hpcfl.log.schema import ENTRIES
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
@@ -45,7 +45,7 @@ def test_the_last_line_of_a_stopped_run_has_the_last_evaluated_accuracy(hpcfl, m
     if when is None:
         assert log == "log: a.h5"
     else:
-        share = f"{read('a.h5')['/round/accuracy'][1]:.2%}"
+        share = f"{read_log('a.h5')['/round/accuracy'][1]:.2%}"
         assert log == f"accuracy {share}{when}, best {share} in round 2; log: a.h5"
 
 
@@ -72,7 +72,7 @@ def test_fresh_keeps_the_old_log_aside(hpcfl):
         assert hpcfl("train", *SMALL, "--out", "a.h5", "--fresh").exit_code == 0
     logs = ["a.1.h5", "a.2.h5", "a.h5"]
     assert sorted(p.name for p in Path().iterdir()) == sorted([*logs, *(f"{log}.ckpt" for log in logs)])
-    assert {read(log).status for log in logs} == {"finished"}
+    assert {read_log(log).status for log in logs} == {"finished"}
 
 
 def test_a_log_of_another_configuration_is_refused_with_the_difference(hpcfl):
@@ -95,7 +95,7 @@ def test_show_prints_one_run_at_a_glance_and_several_side_by_side(hpcfl):
     hpcfl("train", *SMALL, "--out", "a.h5")
     hpcfl("train", *SMALL, "--set=method.name=local", "--out", "b.h5")
     one = hpcfl("show", "a.h5").output
-    accuracy = f"{100 * read('a.h5')['/round/accuracy'][-1]:.2f}%"
+    accuracy = f"{100 * read_log('a.h5')['/round/accuracy'][-1]:.2f}%"
     for part in (
         "finished, 2 of 2 rounds",
         "aggregate weighted, refine none, anchor round, distance mse, weight 30.0",
@@ -122,14 +122,14 @@ def test_the_catalogue_lists_every_name(hpcfl):
 def test_a_configuration_survives_its_log(hpcfl):
     Path("c.toml").write_text('[models]\nlist = ["mlp_64"]\n[federation]\nclients = 3\nrounds = 1\n')
     hpcfl("train", "c.toml", "--out", "a.h5")
-    assert read("a.h5").config == load("c.toml")
-    Path("again.toml").write_text(dump(load("c.toml")))
-    assert load("again.toml") == load("c.toml")
+    assert read_log("a.h5").config == load_config("c.toml")
+    Path("again.toml").write_text(dump_config(load_config("c.toml")))
+    assert load_config("again.toml") == load_config("c.toml")
 
 
 def test_the_quick_start_file_holds_every_key_with_its_default():
     path = ROOT / "configs" / "quickstart.toml"
-    assert load(str(path)) == load()
+    assert load_config(str(path)) == load_config()
     text = path.read_text()
     for key in keys():
         assert f"{key.rpartition('.')[2]} = " in text
@@ -137,7 +137,7 @@ def test_the_quick_start_file_holds_every_key_with_its_default():
 
 def test_an_empty_file_is_the_quick_start(tmp_path):
     (tmp_path / "empty.toml").write_text("")
-    assert load(str(tmp_path / "empty.toml")) == load()
+    assert load_config(str(tmp_path / "empty.toml")) == load_config()
 
 
 def test_the_readme_lists_every_dataset_of_the_log():
@@ -152,7 +152,7 @@ def test_a_reader_that_leaves_or_never_was_does_not_end_the_run(tmp_path, where)
     command = f"{sys.executable} -m hpcfl train {settings} --out a.h5 {where}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
-    assert read(tmp_path / "a.h5").status == "finished"
+    assert read_log(tmp_path / "a.h5").status == "finished"
 
 
 def test_an_encoding_without_our_characters_does_not_end_the_run(tmp_path):
@@ -205,4 +205,4 @@ def test_a_terminal_gets_a_live_bar_alone_and_under_mpirun(tmp_path):
         assert "round 20/20" in seen
         assert "accuracy" in seen
         assert "20 rounds in" in seen
-    assert read(tmp_path / "b.h5").attributes["ranks"] == 2
+    assert read_log(tmp_path / "b.h5").attributes["ranks"] == 2

@@ -4,19 +4,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config.schema import Data, Train
+from hpcfl.config.schema import DataConfig, TrainConfig
 from hpcfl.data.dataset import Dataset
-from hpcfl.methods.local_loss import Guide
+from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.methods.spec import Recipe
-from hpcfl.models.network import build
-from hpcfl.training.samples import Source
-from hpcfl.training.step.options import Way
-from hpcfl.training.step.step import step
+from hpcfl.methods.spec import MethodSpec
+from hpcfl.models.network import build_network
+from hpcfl.training.samples import SampleSource
+from hpcfl.training.step.options import StepOptions
+from hpcfl.training.step.step import make_step
 from hpcfl.training.trainer import batches, features, train
 
 K, D = 6, 4
-WAYS = [Way(), Way(direct=False, products=False, channels_last=False)]
+WAYS = [StepOptions(), StepOptions(direct=False, products=False, channels_last=False)]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def samples():
     x = torch.randn(100, 2, generator=generator)
     y = torch.randint(0, K, (100,), generator=generator)
     data = Dataset(x.numpy(), y.numpy(), tuple("abcdef"), 100, "")
-    return Source(data, Data(), torch.device("cpu")).samples(np.arange(10, 77))
+    return SampleSource(data, DataConfig(), torch.device("cpu")).samples(np.arange(10, 77))
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.booleans())
@@ -46,16 +46,16 @@ def test_batches_hold_every_sample_once_and_merge_only_a_lonely_one(n, size, mer
 def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
     """The same steps written out: cross-entropy + λ·MSE to the prototype of the label, torch's SGD."""
     torch.manual_seed(1)
-    ours, plain = build("mlp_64", (2,), K, D), build("mlp_64", (2,), K, D)
+    ours, plain = build_network("mlp_64", (2,), K, D), build_network("mlp_64", (2,), K, D)
     plain.load_state_dict(ours.state_dict())
     target = Prototypes(torch.randn(K, D), torch.tensor([True] * 5 + [False]))
-    settings = Train(lr=0.1, batch_size=16, epochs=2, momentum=momentum)
+    settings = TrainConfig(lr=0.1, batch_size=16, epochs=2, momentum=momentum)
     optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=momentum)
 
     loss = train(
-        step(ours, settings, way),
+        make_step(ours, settings, way),
         samples,
-        Guide(Recipe(about="", paper="", page="", weight=10.0)).at(0, target, torch.ones(K)),
+        LocalLoss(MethodSpec(about="", paper="", page="", weight=10.0)).at(0, target, torch.ones(K)),
         lambda epoch: np.random.default_rng(epoch),
     )
 
@@ -85,16 +85,18 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
 
 
 def test_running_prototypes_collect_the_features_met_in_training(samples):
-    network = build("mlp_64", (2,), K, D)
+    network = build_network("mlp_64", (2,), K, D)
     seen = ClassMeans(K, D)
-    train(step(network, Train(epochs=3), Way()), samples, None, np.random.default_rng, seen)
+    train(
+        make_step(network, TrainConfig(epochs=3), StepOptions()), samples, None, np.random.default_rng, seen
+    )
     assert seen.count_K.tolist() == (3 * torch.bincount(samples.labels_N, minlength=K)).tolist()
 
 
 def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
-    network = build("mlp_64", (2,), K, D)
+    network = build_network("mlp_64", (2,), K, D)
     network.train()
-    parts = list(features(step(network, Train(), Way()), samples, 20))
+    parts = list(features(make_step(network, TrainConfig(), StepOptions()), samples, 20))
     assert not network.training
     assert [len(z) for z, _ in parts] == [20, 20, 20, 7]
     torch.testing.assert_close(torch.cat([z for z, _ in parts]), network.extractor(samples.source.x[10:77]))
@@ -103,9 +105,9 @@ def test_features_are_those_of_eval_mode_in_order_for_any_batch(samples):
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_parameter_that_the_loss_does_not_reach_stays_as_it_is(samples, way):
-    network = build("mlp_64", (2,), K, D)
+    network = build_network("mlp_64", (2,), K, D)
     network.extractor.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
-    loss = train(step(network, Train(momentum=0.5), way), samples, None, np.random.default_rng)
+    loss = train(make_step(network, TrainConfig(momentum=0.5), way), samples, None, np.random.default_rng)
     assert np.isfinite(loss["loss"])
     assert network.extractor.get_parameter("unused").eq(1).all()
 
@@ -117,10 +119,10 @@ def test_batch_norm_trains_on_any_number_of_samples(n, size):
     half = np.full(3, 0.5)
     data = Dataset(x, np.arange(n) % 3, tuple("abc"), n, "", mean_C=half, std_C=half)
     torch.manual_seed(0)
-    network = build("resnet4", (3, 16, 16), 3, 8)
+    network = build_network("resnet4", (3, 16, 16), 3, 8)
     before = [p.clone() for p in network.parameters()]
-    samples = Source(data, Data(), torch.device("cpu")).samples(np.arange(n))
-    trained = step(network, Train(batch_size=size), Way())
+    samples = SampleSource(data, DataConfig(), torch.device("cpu")).samples(np.arange(n))
+    trained = make_step(network, TrainConfig(batch_size=size), StepOptions())
     assert np.isfinite(train(trained, samples, None, np.random.default_rng)["loss"])
     assert any(not torch.equal(p, q) for p, q in zip(before, network.parameters(), strict=True))
     counters = {int(b) for name, b in network.named_buffers() if name.endswith("num_batches_tracked")}
@@ -134,7 +136,7 @@ def test_batch_norm_trains_on_any_number_of_samples(n, size):
 def test_dropout_and_stochastic_depth_follow_torchs_seed_alone(name):
     """The worker seeds by (seed, client, round) before each client: the same key gives the same bits."""
     torch.manual_seed(0)
-    network = build(name, (3, 32, 32), 3, 8)
+    network = build_network(name, (3, 32, 32), 3, 8)
     network.train()
     x = torch.randn(8, 3, 32, 32)
     outputs = []

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hpcfl.config.loading import load
-from hpcfl.federation.run_plan import plan
+from hpcfl.config.loading import load_config
+from hpcfl.federation.run_plan import plan_run
 from tests.data import layouts
 
 SMALL = ("--set=data.samples_per_class=100", "--set=federation.clients=5")
 
 
 def counts() -> np.ndarray:
-    return plan(load(None, [setting.removeprefix("--set=") for setting in SMALL])).class_counts_MK
+    return plan_run(load_config(None, [setting.removeprefix("--set=") for setting in SMALL])).class_counts_MK
 
 
 def test_the_table_has_every_count_where_there_is_room(hpcfl):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import ENTRIES, NAMES, STRING, Entry
 from hpcfl.log.tables import tables
 from tests.log.test_log import SIZES, new_log
@@ -40,7 +40,7 @@ def make(path: Path, seed: int = 0, rounds: int = ROUNDS) -> Run:
         row = {entry.path: values(entry, rng) for entry in ENTRIES if entry.dims[0] == "round"}
         log.append(row | {"/round/seconds": rng.random()}, {})
     log.close("finished")
-    return read(path)
+    return read_log(path)
 
 
 def cells(path: Path) -> dict[str, list[str]]:

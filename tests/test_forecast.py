@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from hpcfl.config.loading import load
-from hpcfl.federation.run_plan import plan
-from hpcfl.log.reader import read
+from hpcfl.config.loading import load_config
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.log.reader import read_log
 from hpcfl.models.costs import costs
 from hpcfl.plan.command import _ranges
 from hpcfl.plan.forecast import Forecast
@@ -27,7 +27,7 @@ def _own_cache(monkeypatch, tmp_path):
 def forecast(
     *settings: str, ranks: int = 5, nodes: int = 1, devices: int = 0, memory: float = 64, **more: int
 ):
-    fed = plan(load(None, ["data.samples_per_class=200", *settings]))
+    fed = plan_run(load_config(None, ["data.samples_per_class=200", *settings]))
     counted = costs(fed.architectures, fed.data.shape, *fed.dims, fed.config.train.batch_size, 256)
     machine = Machine(
         ranks, nodes, devices, 4, int(memory * GIB), more.get("gpu"), more.get("shared", 8 * GIB)
@@ -41,7 +41,7 @@ def forecast(
 def test_bytes_are_those_of_a_run(hpcfl, more):
     settings = ["federation.participation=0.3", "federation.rounds=6", "data.samples_per_class=200", *more]
     assert hpcfl("train", *(f"--set={s}" for s in settings), "--out", "run.h5").exit_code == 0
-    log, said = read("run.h5"), forecast(*settings)
+    log, said = read_log("run.h5"), forecast(*settings)
     up, down = said.bytes
     assert up == log["/round/bytes_up"].mean()
     assert down == log["/round/bytes_down"][-1]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config.loading import load
-from hpcfl.federation.participants import participants
-from hpcfl.federation.run_plan import plan
-from hpcfl.log.reader import Run, read
+from hpcfl.config.loading import load_config
+from hpcfl.federation.participants import select_participants
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import ENTRIES
-from hpcfl.models.network import build
+from hpcfl.models.network import build_network
 from hpcfl.utils.seeds import generator, key
 
 SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8"]
@@ -28,7 +28,7 @@ def run(hpcfl):
     def train(*settings: str, code: int = 0) -> Run:
         done = hpcfl("train", "--out", "run.h5", *(f"--set={setting}" for setting in (*SMALL, *settings)))
         assert done.exit_code == code, done.output
-        return read("run.h5")
+        return read_log("run.h5")
 
     return train
 
@@ -37,11 +37,11 @@ def run(hpcfl):
 def test_bytes_are_the_papers_formula(run, share):
     """Up Σ K_i·d·4 over participants; down |participants|·K·d·4 with K the classes the server has by then."""
     log = run(f"federation.participation={share}", "method.aggregate=mean")
-    fed = plan(load(None, [*SMALL, f"federation.participation={share}"]))
+    fed = plan_run(load_config(None, [*SMALL, f"federation.participation={share}"]))
     classes_M = (fed.class_counts_MK > 0).sum(1)
     known_K = np.zeros(6, dtype=bool)
     for t in range(4):
-        chosen = participants(0, t, 20, fed.config.federation.per_round)
+        chosen = select_participants(0, t, 20, fed.config.federation.per_round)
         assert np.flatnonzero(log["/round/participants"][t]).tolist() == chosen.tolist()
         assert log["/round/bytes_up"][t] == classes_M[chosen].sum() * 8 * 4
         assert log["/round/bytes_down"][t] == len(chosen) * known_K.sum() * 8 * 4
@@ -98,7 +98,7 @@ def test_evaluating_less_often_changes_no_result(run, hpcfl):
     often = run("federation.participation=0.4")
     rarely = (*SMALL, "federation.participation=0.4", "log.evaluate_every=4")
     hpcfl("train", "--out", "rare.h5", *(f"--set={s}" for s in rarely))
-    rare = read("rare.h5")
+    rare = read_log("rare.h5")
     for path in ("/client/accuracy_head", "/client/accuracy_global", "/client/accuracy_local"):
         np.testing.assert_array_equal(often[path][3], rare[path][3])
     np.testing.assert_array_equal(often["/client/loss"], rare["/client/loss"])
@@ -107,7 +107,7 @@ def test_evaluating_less_often_changes_no_result(run, hpcfl):
 def test_all_clients_are_evaluated_with_the_prototypes_of_their_own_round(run):
     """One client trains in round 1; everybody is compared with what it uploaded, and has no local ones."""
     log = run("federation.participation=1", "federation.rounds=1")
-    (trained,) = participants(0, 0, 20, 1)
+    (trained,) = select_participants(0, 0, 20, 1)
     assert not np.isnan(log["/client/accuracy_global"]).any()
     assert not np.isnan(log["/client/accuracy_head"]).any()
     assert np.flatnonzero(~np.isnan(log["/client/accuracy_local"][0])).tolist() == [trained]
@@ -118,7 +118,7 @@ def test_all_clients_are_evaluated_with_the_prototypes_of_their_own_round(run):
 def test_own_classes_never_hurt_when_test_classes_are_own(run, hpcfl):
     every = run()
     hpcfl("train", "--out", "own.h5", *(f"--set={s}" for s in SMALL), "--set=method.own_classes=true")
-    own = read("own.h5")
+    own = read_log("own.h5")
     assert (own["/client/accuracy_global"] >= every["/client/accuracy_global"]).all()
     assert (own["/client/accuracy_global"] > every["/client/accuracy_global"]).any()
 
@@ -131,7 +131,7 @@ def test_clients_of_one_architecture_start_apart_unless_asked(hpcfl):
         settings = (*SMALL, f"models.same_start={same}", "models.list=['mlp_64']", "partition.name=iid")
         more = ("train.lr=1e-30", "federation.rounds=1", "data.samples_per_class=2000")
         hpcfl("train", "--out", f"{same}.h5", *(f"--set={s}" for s in (*settings, *more)))
-        log = read(f"{same}.h5")
+        log = read_log(f"{same}.h5")
         agree[same] = np.abs(log["/client/accuracy_global"] - log["/client/accuracy_local"]).mean()
     assert agree["true"] < 0.05 < 0.2 < agree["false"]
 
@@ -154,7 +154,7 @@ def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
             samples = replace(samples, source=source)
         return original(network, samples, *rest)
 
-    first = int(plan(load(None, SMALL)).clients[3].train[0])
+    first = int(plan_run(load_config(None, SMALL)).clients[3].train[0])
     monkeypatch.setattr(worker, "train", poisoned)
     log = run()
     assert trainings == 1, "a diverged client was trained again"
@@ -201,7 +201,7 @@ def test_another_seed_is_another_start_and_other_participants(hpcfl):
     for seed in (0, 1):
         settings = (*SMALL, "train.lr=1e-30", "federation.participation=3", f"seed={seed}")
         hpcfl("train", "--out", f"{seed}.h5", *(f"--set={s}" for s in settings))
-        logs.append(read(f"{seed}.h5"))
+        logs.append(read_log(f"{seed}.h5"))
     for path in ("/prototypes/global", "/round/participants"):
         assert not np.array_equal(logs[0][path], logs[1][path])
 
@@ -212,11 +212,11 @@ def test_one_client_by_hand(run, prototypes):
     settings = ["federation.clients=1", "federation.rounds=2", "method.scale=3.0", "method.weight=2.0"]
     settings += [f"method.prototypes={prototypes}", "log.prototypes_every=1", "partition.name=iid"]
     log = run(*settings)
-    fed = plan(load(None, [*SMALL, *settings]))
+    fed = plan_run(load_config(None, [*SMALL, *settings]))
     x, y = torch.from_numpy(fed.data.x), torch.from_numpy(fed.data.y)
     train, test = torch.from_numpy(fed.clients[0].train), torch.from_numpy(fed.clients[0].test)
     torch.manual_seed(key(0, "start", 0))
-    net = build("mlp_64", (2,), 6, 8)
+    net = build_network("mlp_64", (2,), 6, 8)
     target, losses = None, []
     for t in range(2):
         total, met = 0.0, []
@@ -272,5 +272,5 @@ def test_exchange_helps_against_local(hpcfl):
     """The quick start's point, at full size: FedProto's accuracy is above that of training alone."""
     for method in ("fedproto", "local"):
         assert hpcfl("train", f"--set=method.name={method}", "--out", f"{method}.h5").exit_code == 0
-    exchange, alone = (read(f"{method}.h5")["/round/accuracy"][-1] for method in ("fedproto", "local"))
+    exchange, alone = (read_log(f"{method}.h5")["/round/accuracy"][-1] for method in ("fedproto", "local"))
     assert exchange > alone + 0.01

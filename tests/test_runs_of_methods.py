@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcfl.comm.codec import Wire
+from hpcfl.comm.codec import PrototypeCodec
 from hpcfl.engine.worker import Worker
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, read_log
 from hpcfl.methods.catalogue import CATALOGUE
 from tests.mpi.cases import OWN
 
@@ -25,7 +25,7 @@ def run(hpcfl):
         given = (f"--set={setting}" for setting in (*SMALL, f"method.name={method}", *settings))
         done = hpcfl("train", "--out", "run.h5", "--fresh", *given)
         assert done.exit_code == 0, done.output
-        return read("run.h5")
+        return read_log("run.h5")
 
     return train
 
@@ -59,13 +59,13 @@ def test_anchors_of_the_seed_are_never_sent_and_guide_from_the_first_round(run, 
 def test_settled_prototypes_do_not_travel_between_processes_again(run, monkeypatch):
     """Prototypes that follow every round are broadcast every round, settled ones once."""
     sent: list[int] = []
-    original = Wire.unpack_down
+    original = PrototypeCodec.unpack_down
 
     def counting(wire, body):
         sent.append(body.nbytes)
         return original(wire, body)
 
-    monkeypatch.setattr(Wire, "unpack_down", counting)
+    monkeypatch.setattr(PrototypeCodec, "unpack_down", counting)
     rows = 1 + 6 * 8 * 4
     run("simplex", "federation.participation=1.0")
     assert sent == [rows] * 4
@@ -81,7 +81,7 @@ def test_a_server_that_diverges_ends_the_run_and_says_so(hpcfl):
     done = hpcfl("train", "--out", "run.h5", *given, "--set=train.batch_size=100000")
     assert done.exit_code == 1
     assert "the server's training diverged in round 1 of 4; lower train.lr" in done.output
-    log = read("run.h5")
+    log = read_log("run.h5")
     assert (log.status, log.rounds_done) == ("diverged", 1)
     assert np.isfinite(log["/prototypes/global"]).all()
 

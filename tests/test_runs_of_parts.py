@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcfl.comm.codec import Wire
-from hpcfl.config.loading import load
-from hpcfl.federation.run_plan import plan
-from hpcfl.log.reader import Run, read
+from hpcfl.comm.codec import PrototypeCodec
+from hpcfl.config.loading import load_config
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.log.reader import Run, read_log
 from hpcfl.methods.sparse import masks
 from tests.mpi.cases import KSHOT
 
@@ -26,7 +26,7 @@ def run(hpcfl):
         given = (f"--set={setting}" for setting in (*SMALL, *settings))
         done = hpcfl("train", "--out", "run.h5", "--fresh", *given)
         assert done.exit_code == 0, done.output
-        return read("run.h5")
+        return read_log("run.h5")
 
     return train
 
@@ -59,14 +59,14 @@ def test_masks_are_told_to_everybody_once_prototypes_are_settled(run):
 def test_no_class_count_is_on_the_wire_with_products(run, monkeypatch):
     """The uploads themselves: per client an id, a flag, a bit per class, and rows that are n_ij c_ij."""
     sent: list[bytes] = []
-    original = Wire.pack_up
+    original = PrototypeCodec.pack_up
 
     def looking(wire, parcels):
         body = original(wire, parcels)
         sent.append(body.tobytes())
         return body
 
-    monkeypatch.setattr(Wire, "pack_up", looking)
+    monkeypatch.setattr(PrototypeCodec, "pack_up", looking)
     everyone = ("federation.participation=1.0", "federation.rounds=1")
     log = run("method.aggregate=ppa", "method.name=fedproto", *everyone)
     owns_MK = log["/clients/class_counts"] > 0
@@ -126,7 +126,7 @@ def test_unlabelled_samples(run, participation):
     """After two supervised rounds; thresholds are calibrated once per client and stay."""
     settings = (*KSHOT, f"federation.participation={participation}", "log.local_prototypes=true")
     log = run(*settings, "federation.rounds=8")
-    fed = plan(load(None, [*SMALL, *settings]))
+    fed = plan_run(load_config(None, [*SMALL, *settings]))
     pool_M = np.array([len(client.split.unlabelled) for client in fed.clients])
     accepted, limits, who = log["/client/accepted"], log["/client/thresholds"], log["/round/participants"]
     assert not accepted[:2].any()

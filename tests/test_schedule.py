@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.serial import Solo
+from hpcfl.comm.serial import SerialCommunicator
 from hpcfl.errors import BadInput
 from hpcfl.runtime.devices import device_for
-from hpcfl.runtime.scheduling import Costs, Gate, Pool, Roster, deal, pools
+from hpcfl.runtime.scheduling import ClientQueue, CoreLimiter, CostModel, Pool, assign_clients, pools
 
 
 def test_ranks_that_share_a_device_of_a_node_are_a_pool():
@@ -23,18 +23,18 @@ def test_ranks_that_share_a_device_of_a_node_are_a_pool():
 
 def test_the_most_expensive_client_first_each_to_the_idlest_rank():
     """Costs 5 4 3 3 on two ranks: 5 → first, 4 → second, then 3 → second (4 < 5), 3 → first (5 < 7)."""
-    assert deal([3, 5, 3, 4], pools([(0, "cpu")] * 3, range(1, 3), pinned=True)) == [1, 0, 0, 1]
+    assert assign_clients([3, 5, 3, 4], pools([(0, "cpu")] * 3, range(1, 3), pinned=True)) == [1, 0, 0, 1]
 
 
 def test_a_pool_gets_clients_in_proportion_to_its_ranks():
-    pool_of = deal([1.0] * 40, [Pool(0, (1, 2, 3)), Pool(1, (4,))])
+    pool_of = assign_clients([1.0] * 40, [Pool(0, (1, 2, 3)), Pool(1, (4,))])
     assert pool_of.count(0) == 30
 
 
 def test_no_rank_is_loaded_beyond_the_bound_of_longest_first():
     """Longest-first is within 4/3 of the best; the best is at least the mean load and the largest cost."""
     costs = np.random.default_rng(0).integers(1, 100, 57)
-    pool_of = deal(costs.tolist(), pools([(0, "cpu")] * 8, range(1, 8), pinned=True))
+    pool_of = assign_clients(costs.tolist(), pools([(0, "cpu")] * 8, range(1, 8), pinned=True))
     loads = np.bincount(pool_of, weights=costs, minlength=7)
     assert loads.max() <= 4 / 3 * max(costs.sum() / 7, costs.max())
 
@@ -44,9 +44,9 @@ class Node:
 
     def __init__(self, ranks: int, clients: int):
         pool = Pool(0, tuple(range(1, ranks + 1)))
-        numbers = Solo()
+        numbers = SerialCommunicator()
         numbers.meet(1, 0)
-        self.rosters = [Roster([0] * clients, [pool], rank, numbers) for rank in pool.ranks]
+        self.rosters = [ClientQueue([0] * clients, [pool], rank, numbers) for rank in pool.ranks]
 
     def interleave(self, work, rng: np.random.Generator) -> list[list[int]]:
         """Returns what each rank gets when ranks come for more in a random order."""
@@ -92,7 +92,7 @@ def test_a_queue_begins_with_the_most_expensive():
 
 
 def test_a_rank_without_a_pool_does_nothing():
-    roster = Roster([0, 0], [Pool(0, (1,))], 0, Solo())
+    roster = ClientQueue([0, 0], [Pool(0, (1,))], 0, SerialCommunicator())
     assert list(roster.train(np.array([0, 1]), np.ones(2))) == []
     assert list(roster.look()) == []
     assert list(roster.share()) == []
@@ -121,7 +121,7 @@ def test_no_more_ranks_work_at_a_time_than_the_gate_has_places():
 
     def work() -> None:
         nonlocal inside, most
-        gate = Gate(Numbers(), 0, 3)
+        gate = CoreLimiter(Numbers(), 0, 3)
         for _ in range(20):
             gate.enter()
             with lock:
@@ -153,7 +153,7 @@ def test_with_20_of_100_clients_a_pool_is_done_before_a_fixed_table():
     """Four workers, 100 clients of mixed cost, 20 of them a round: counted over 50 rounds."""
     rng = np.random.default_rng(0)
     costs = rng.choice([1.0, 2.0, 4.0, 8.0], 100) * rng.integers(10, 100, 100)
-    table = np.array(deal(costs.tolist(), pools([(0, "cpu")] * 5, range(1, 5), pinned=True)))
+    table = np.array(assign_clients(costs.tolist(), pools([(0, "cpu")] * 5, range(1, 5), pinned=True)))
     pooled, pinned, best = 0.0, 0.0, 0.0
     for _ in range(50):
         chosen = rng.choice(100, 20, replace=False)
@@ -166,7 +166,7 @@ def test_with_20_of_100_clients_a_pool_is_done_before_a_fixed_table():
 
 def test_measured_seconds_correct_the_cost_of_an_architecture():
     """Architecture 1 takes three times as long per FLOP as 0: a client of 2 then costs more than one of 5."""
-    costs = Costs([10, 10, 5, 2], [0, 1, 0, 1])
+    costs = CostModel([10, 10, 5, 2], [0, 1, 0, 1])
     assert costs.of_clients().tolist() == [10, 10, 5, 2]
     costs.measure(np.array([1.0, 3.0, np.nan, np.nan]))
     assert costs.of_clients().tolist() == [10, 10, 5, 2], "not before all ranks know"
@@ -175,7 +175,7 @@ def test_measured_seconds_correct_the_cost_of_an_architecture():
 
 
 def test_an_architecture_not_yet_measured_is_taken_for_an_average_one():
-    costs = Costs([10, 10], [0, 1])
+    costs = CostModel([10, 10], [0, 1])
     costs.measure(np.array([2.0, np.nan]))
     np.testing.assert_allclose(costs.measured_A, [0.2, 0.2])
 

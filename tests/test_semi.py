@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config.loading import load
-from hpcfl.config.schema import Data
+from hpcfl.config.loading import load_config
+from hpcfl.config.schema import DataConfig
 from hpcfl.data.dataset import Dataset
-from hpcfl.federation.run_plan import Federation, plan
-from hpcfl.log.reader import read
-from hpcfl.methods.local_loss import Guide
+from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.log.reader import read_log
+from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.models.network import Network
-from hpcfl.training import semi_supervised as semi
-from hpcfl.training.samples import Source
-from hpcfl.training.semi_supervised import Accepted, Semi, weak_steps
-from hpcfl.training.step.options import Way
+from hpcfl.training import semi_supervised
+from hpcfl.training.samples import SampleSource
+from hpcfl.training.semi_supervised import ActiveSet, SemiSupervised, weak_augmentation
+from hpcfl.training.step.options import StepOptions
 from hpcfl.training.step.step import Step
 from tests.mpi.cases import KSHOT
 
@@ -29,17 +29,17 @@ class Bare(Step):
 
     def __init__(self) -> None:
         self.network = Network(torch.nn.Identity(), torch.nn.Identity())
-        self.way = Way()
+        self.way = StepOptions()
 
 
 @pytest.fixture
-def fed() -> Federation:
-    return plan(load(None, ["data.samples_per_class=200", *KSHOT, "method.mix=0.25"]))
+def fed() -> RunPlan:
+    return plan_run(load_config(None, ["data.samples_per_class=200", *KSHOT, "method.mix=0.25"]))
 
 
 def points(x: list[list[float]], y: list[int]):
     data = Dataset(np.array(x, dtype=np.float32), np.array(y), tuple("abc"), len(y), "")
-    return Source(data, Data(), torch.device("cpu")).samples(np.arange(len(y)))
+    return SampleSource(data, DataConfig(), torch.device("cpu")).samples(np.arange(len(y)))
 
 
 AXES = Prototypes(torch.eye(3), torch.tensor([True, True, True]))
@@ -50,16 +50,20 @@ POOL: list[list[float]] = [[9.0, 1, 0], [0, 1, 0], [1, 1, 0], [0, 0, 3]]
 def test_pseudo_labels_come_from_prototypes_and_not_from_the_hidden_labels(fed):
     """All hidden labels are wrong; the third sample has no margin; class 2 is not the client's own."""
     own = Prototypes(AXES.value_KD, torch.tensor([True, True, False]))
-    found = Semi(fed).active_set(0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, torch.tensor([0.5, 0.2]))
+    found = SemiSupervised(fed).active_set(
+        0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, torch.tensor([0.5, 0.2])
+    )
     assert found.samples.index_N.tolist() == [0, 1]
     assert found.label_N.tolist() == [0, 1]
     assert found.right == 0
-    everyone = Semi(fed).active_set(0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2]))
+    everyone = SemiSupervised(fed).active_set(
+        0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2])
+    )
     assert (everyone.label_N.tolist(), everyone.right) == ([0, 1, 2], 3)
 
 
 def test_every_accepted_sample_comes_before_any_comes_again():
-    active = Accepted(points(POOL, [0, 1, 0, 2]), torch.tensor([5, 6, 7, 8]), 0)
+    active = ActiveSet(points(POOL, [0, 1, 0, 2]), torch.tensor([5, 6, 7, 8]), 0)
     taken = list(islice(active.batches(3, np.random.default_rng(0), None), 4))
     assert [len(x) for x, _ in taken] == [3] * 4
     labels = torch.cat([y for _, y in taken]).tolist()
@@ -72,8 +76,8 @@ def test_every_accepted_sample_comes_before_any_comes_again():
 def test_mixed_prototypes_use_pseudo_labels_with_their_weight(fed):
     means = ClassMeans(3, 3)
     means.add(torch.tensor([[1.0, 0, 0]]), torch.tensor([0]))
-    active = Accepted(points([[0.0, 4, 0], [0, 0, 2]], [1, 1]), torch.tensor([0, 2]), 0)
-    Semi(fed).mix(active, 0, 0, Bare(), means)
+    active = ActiveSet(points([[0.0, 4, 0], [0, 0, 2]], [1, 1]), torch.tensor([0, 2]), 0)
+    SemiSupervised(fed).mix(active, 0, 0, Bare(), means)
     got = means.prototypes().value_KD
     torch.testing.assert_close(got[0], torch.tensor([1.0, 0.25 * 4, 0]) / 1.25)
     torch.testing.assert_close(got[2], torch.tensor([0.0, 0, 2]))
@@ -82,8 +86,8 @@ def test_mixed_prototypes_use_pseudo_labels_with_their_weight(fed):
 def test_running_means_have_met_labelled_samples_once_per_epoch():
     settings = ["data.samples_per_class=200", *KSHOT, "method.prototypes=running", "train.epochs=3"]
     means = ClassMeans(3, 3)
-    Semi(plan(load(None, settings))).mix(
-        Accepted(points([[0.0, 4, 0]], [1]), torch.tensor([0]), 0),
+    SemiSupervised(plan_run(load_config(None, settings))).mix(
+        ActiveSet(points([[0.0, 4, 0]], [1]), torch.tensor([0]), 0),
         0,
         0,
         Bare(),
@@ -94,20 +98,20 @@ def test_running_means_have_met_labelled_samples_once_per_epoch():
 
 def test_weak_and_strong_views(fed, monkeypatch):
     """Characters are not mirrored; the strong view is the weak one and RandAugment."""
-    assert weak_steps(characters=True) == ("crop",)
-    assert weak_steps(characters=False) == ("crop", "flip")
+    assert weak_augmentation(characters=True) == ("crop",)
+    assert weak_augmentation(characters=False) == ("crop", "flip")
     asked: list[tuple[int, tuple[str, ...]]] = []
     monkeypatch.setattr(
-        semi, "view_of", lambda fed, i, t, epoch, which, steps: asked.append((which, tuple(steps)))
+        semi_supervised, "augmentation_of", lambda fed, i, t, epoch, which, steps: asked.append((which, tuple(steps)))
     )
-    phase = Semi(fed)
+    phase = SemiSupervised(fed)
     phase.active_set(0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2]))
-    assert asked == [(semi.WEAK, ("crop", "flip"))]
+    assert asked == [(semi_supervised.WEAK, ("crop", "flip"))]
     asked.clear()
-    active = Accepted(points(POOL, [0, 1, 0, 2]), torch.tensor([0, 1, 0, 2]), 0)
+    active = ActiveSet(points(POOL, [0, 1, 0, 2]), torch.tensor([0, 1, 0, 2]), 0)
     next(phase.batches(active, 0, 0, 0))
     phase.mix(active, 0, 0, Bare(), ClassMeans(3, 3))
-    assert asked == [(semi.STRONG, ("crop", "flip", "randaugment"))] * 2
+    assert asked == [(semi_supervised.STRONG, ("crop", "flip", "randaugment"))] * 2
 
 
 def test_what_is_accepted_matters_to_prototypes_and_to_training(hpcfl):
@@ -122,7 +126,7 @@ def test_what_is_accepted_matters_to_prototypes_and_to_training(hpcfl):
     for name, more in {"as is": [], "mix": ["method.mix=0.0"], "cons": ["method.consistency=0.0"]}.items():
         given = (f"--set={s}" for s in (*small, *KSHOT, "log.prototypes_every=1", *more))
         assert hpcfl("train", "--out", "run.h5", "--fresh", *given).exit_code == 0
-        logs[name] = read("run.h5")
+        logs[name] = read_log("run.h5")
     local = {name: log["/prototypes/local"] for name, log in logs.items()}
     for name in ("mix", "cons"):
         np.testing.assert_array_equal(local[name][:2], local["as is"][:2])
@@ -133,13 +137,13 @@ def test_what_is_accepted_matters_to_prototypes_and_to_training(hpcfl):
 
 def test_every_client_aligns_by_its_own_class_counts(hpcfl, monkeypatch):
     given: list[list[int]] = []
-    original = Guide.at
+    original = LocalLoss.at
 
     def looking(self, t, target, count_K):
         given.append(count_K.tolist())
         return original(self, t, target, count_K)
 
-    monkeypatch.setattr(Guide, "at", looking)
+    monkeypatch.setattr(LocalLoss, "at", looking)
     small = [
         "data.samples_per_class=200",
         "federation.rounds=2",
@@ -147,4 +151,4 @@ def test_every_client_aligns_by_its_own_class_counts(hpcfl, monkeypatch):
         "method.class_weights=proportional",
     ]
     assert hpcfl("train", "--out", "run.h5", *(f"--set={s}" for s in small)).exit_code == 0
-    assert sorted(given) == sorted(read("run.h5")["/clients/class_counts"].tolist())
+    assert sorted(given) == sorted(read_log("run.h5")["/clients/class_counts"].tolist())

@@ -2,29 +2,29 @@
 
 import numpy as np
 
-from hpcfl.comm.metrics_codec import Effort, Report, pack
-from hpcfl.engine.round_metrics import Tally
+from hpcfl.comm.metrics_codec import ClientMetrics, CpuSeconds, encode_metrics
+from hpcfl.engine.round_metrics import MetricsCollector
 
 COUNTS = np.array([[2, 2], [6, 0], [1, 1]])
 
 
-def told(tally: Tally, *ranks: list[Report]):
-    return tally([pack(Effort(1.0, 2.0), reports, 2) for reports in ranks])
+def told(tally: MetricsCollector, *ranks: list[ClientMetrics]):
+    return tally([encode_metrics(CpuSeconds(1.0, 2.0), reports, 2) for reports in ranks])
 
 
 def test_a_round_by_hand():
     """Losses over samples (4 and 6), dead units and silhouettes over clients; client 2 only looks."""
-    first = Report(
+    first = ClientMetrics(
         1, trained=True, evaluated=True, by_head=3, loss=2.0, align=0.5, seconds=1.0, silhouette=0.4,
         margin_K=np.array([1.0, np.nan]), dead_K=np.array([0.25, np.nan]), norm_K=np.array([3.0, 1.0]),
         accepted=4, accepted_right=1, thresholds=np.array([0.1, 0.2]),
     )  # fmt: skip
-    second = Report(
+    second = ClientMetrics(
         0, trained=True, loss=1.0, align=1.0, seconds=2.0, margin_K=np.array([2.0, 5.0]),
         dead_K=np.array([0.75, 0.5]), norm_K=np.array([2.0, 2.0]), accepted=2, accepted_right=2,
     )  # fmt: skip
-    third = Report(2, evaluated=True, by_head=1, silhouette=0.2)
-    tally = Tally(COUNTS)
+    third = ClientMetrics(2, evaluated=True, by_head=1, silhouette=0.2)
+    tally = MetricsCollector(COUNTS)
     got = told(tally, [], [first], [third, second])
     row = got.row
     assert row["/round/loss"] == (4 * 1.0 + 6 * 2.0) / 10
@@ -48,9 +48,9 @@ def test_a_round_by_hand():
 
 
 def test_who_does_not_train_keeps_its_head_and_a_diverged_client_adds_nothing():
-    tally = Tally(COUNTS)
-    told(tally, [Report(1, trained=True, loss=1.0, norm_K=np.array([1.0, 3.0]))])
-    row = told(tally, [Report(0, trained=True, loss=np.nan)]).row
+    tally = MetricsCollector(COUNTS)
+    told(tally, [ClientMetrics(1, trained=True, loss=1.0, norm_K=np.array([1.0, 3.0]))])
+    row = told(tally, [ClientMetrics(0, trained=True, loss=np.nan)]).row
     np.testing.assert_array_equal(tally.norm_MK[1], [1, 3])
     assert np.isnan(tally.norm_MK[0]).all()
     np.testing.assert_allclose(row["/round/personalisation"], np.sqrt(2))
@@ -61,12 +61,15 @@ def test_who_does_not_train_keeps_its_head_and_a_diverged_client_adds_nothing():
 def test_sums_do_not_depend_on_who_trained_whom():
     rng = np.random.default_rng(0)
     reports = [
-        Report(
+        ClientMetrics(
             i, trained=True, evaluated=True, loss=rng.random(), silhouette=rng.random(), dead_K=rng.random(2)
         )
         for i in range(3)
     ]
-    one, other = told(Tally(COUNTS), reports), told(Tally(COUNTS), [reports[2]], [reports[1], reports[0]])
+    one, other = (
+        told(MetricsCollector(COUNTS), reports),
+        told(MetricsCollector(COUNTS), [reports[2]], [reports[1], reports[0]]),
+    )
     for path, values in one.row.items():
         if path != "/client/rank":
             np.testing.assert_array_equal(values, other.row[path])

@@ -6,12 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config.schema import Data
+from hpcfl.config.schema import DataConfig
 from hpcfl.data.dataset import Dataset
-from hpcfl.training.augmentation import PADDING, View, moved, randaugment
-from hpcfl.training.samples import Source
+from hpcfl.training.augmentation import PADDING, Augmentation, crop_and_flip, randaugment
+from hpcfl.training.samples import SampleSource
 from hpcfl.utils.seeds import uniforms
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 SIDE = 12
 
@@ -21,12 +21,12 @@ def images(number: int, channels: int = 3) -> torch.Tensor:
     return torch.from_numpy(values)
 
 
-def source(channels: int = 3, normalise: str = "channel") -> Source:
+def source(channels: int = 3, normalise: str = "channel") -> SampleSource:
     x = images(40, channels).numpy()
     pixels = x.reshape(-1, channels) / 255
     names = tuple("abcd")
     data = Dataset(x, np.arange(40) % 4, names, 40, "", mean_C=pixels.mean(0), std_C=pixels.std(0))
-    return Source(data, Data.model_validate({"normalise": normalise}), torch.device("cpu"))
+    return SampleSource(data, DataConfig.model_validate({"normalise": normalise}), torch.device("cpu"))
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 9))
@@ -53,7 +53,7 @@ def test_moved_is_padding_and_cropping_written_out():
     x = images(5)
     shift = np.array([[-4, 4], [0, 0], [1, -2], [4, 4], [-3, 0]])
     mirror = np.array([True, True, False, False, True])
-    got = moved(x, shift, mirror)
+    got = crop_and_flip(x, shift, mirror)
     for b in range(5):
         padded = torch.zeros(SIDE + 2 * PADDING, SIDE + 2 * PADDING, 3, dtype=torch.uint8)
         padded[PADDING:-PADDING, PADDING:-PADDING] = x[b]
@@ -66,23 +66,23 @@ def test_moved_is_padding_and_cropping_written_out():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_view_of_a_sample_does_not_depend_on_its_batch(steps, channels):
     x, sample = images(30, channels), np.arange(100, 130)
-    view = View(5, steps)
+    view = Augmentation(5, steps)
     whole = view(x, sample)
     assert whole.shape == x.shape
     assert whole.dtype == torch.uint8
     order = np.random.default_rng(0).permutation(30)
     for part in np.array_split(order, 7):
         assert torch.equal(view(x[part], sample[part]), whole[part])
-    assert not torch.equal(View(6, steps)(x, sample), whole)
+    assert not torch.equal(Augmentation(6, steps)(x, sample), whole)
     assert torch.equal(x, images(30, channels)), "the dataset itself was changed"
 
 
 def test_crops_and_flips_occur_as_often_as_they_should():
     x = images(1).repeat(2000, 1, 1, 1)
-    flipped = View(1, ["flip"])(x, np.arange(2000))
+    flipped = Augmentation(1, ["flip"])(x, np.arange(2000))
     share = (flipped == x).all(3).all(2).all(1).double().mean()
     assert abs(share - 0.5) < 0.04
-    cropped = View(1, ["crop"])(x, np.arange(2000))
+    cropped = Augmentation(1, ["crop"])(x, np.arange(2000))
     still = (cropped == x).all(3).all(2).all(1).double().mean()
     assert abs(still - 1 / 81) < 0.01
 
@@ -91,7 +91,7 @@ def test_crops_and_flips_occur_as_often_as_they_should():
 @pytest.mark.parametrize("sign", [True, False])
 def test_randaugment_is_torchvisions_at_magnitude_9(channels, sign):
     """All fourteen operations against RandAugment's own, whose older functions round a level differently."""
-    torchvision()
+    load_torchvision()
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms.autoaugment import RandAugment, _apply_op
 
@@ -130,5 +130,5 @@ def test_a_view_sees_the_samples_place_in_the_dataset():
     """Two clients that share a sample see it alike under the same key, whatever its place in their lists."""
     whole = source()
     one, two = whole.samples(np.array([7, 8, 9])), whole.samples(np.array([9, 1]))
-    view = View(3, ["crop", "flip"])
+    view = Augmentation(3, ["crop", "flip"])
     assert torch.equal(one.batch(np.array([2]), view)[0], two.batch(np.array([0]), view)[0])

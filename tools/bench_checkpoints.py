@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.checkpoint.store import directory
-from hpcfl.log.reader import read
+from hpcfl.checkpoint.store import checkpoint_directory
+from hpcfl.log.reader import read_log
 
 BIN = Path(sys.executable).parent
 EVERY = 4
@@ -33,8 +33,10 @@ def run(ranks: int, out: Path, settings: list[str]) -> tuple[np.ndarray, int]:
     given = [f"--set={setting}" for setting in settings]
     command = [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "hpcfl"), "train", "--out", str(out), *given]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    seconds = read(out)["/round/seconds"][EVERY:]
-    saved = sum(path.stat().st_size for path in directory(out).iterdir()) // 2  # the last two are kept
+    seconds = read_log(out)["/round/seconds"][EVERY:]
+    saved = (
+        sum(path.stat().st_size for path in checkpoint_directory(out).iterdir()) // 2
+    )  # the last two are kept
     return seconds[: len(seconds) // EVERY * EVERY].reshape(-1, EVERY), saved
 
 

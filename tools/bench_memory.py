@@ -8,9 +8,9 @@ from pathlib import Path
 
 from failures import start
 
-from hpcfl.config.loading import load
-from hpcfl.federation.run_plan import plan
-from hpcfl.training.client_layout import Records
+from hpcfl.config.loading import load_config
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.training.client_layout import ClientLayouts
 
 SETTINGS = [
     *("data.samples_per_class=10000", "partition.name=iid", "partition.min_samples=2"),
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=500)
     parser.add_argument("--ranks", type=int, default=3)
     asked = parser.parse_args()
-    state = Records(plan(load(None, [*SETTINGS, "federation.clients=1"]))).state(0).nbytes
+    state = ClientLayouts(plan_run(load_config(None, [*SETTINGS, "federation.clients=1"]))).state(0).nbytes
     few, many = memory(asked.few, asked.ranks), memory(asked.many, asked.ranks)
     extra = (many - few) / (asked.many - asked.few)
     print(f"{asked.ranks} ranks, {asked.few} clients: {few / 1e6:.0f} MB, {asked.many}: {many / 1e6:.0f} MB")

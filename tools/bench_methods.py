@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, read_log
 from hpcfl.log.summary import INFERENCES
 from hpcfl.methods.catalogue import CATALOGUE
 
@@ -98,7 +98,7 @@ def main() -> None:
         job.result()
     print(f"| method | {' | '.join(HEADS)} |\n|---|{'---:|' * len(HEADS)}")
     for name in methods:
-        rows = np.array([figures(read(asked.out / f"{name}-{seed}.h5")) for seed in seeds])
+        rows = np.array([figures(read_log(asked.out / f"{name}-{seed}.h5")) for seed in seeds])
         cells = []
         for column, values in enumerate(rows.T):
             spread = f" ± {values.std(ddof=min(1, len(values) - 1)):.1f}" if column < SPREAD else ""

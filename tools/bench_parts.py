@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from hpcfl.bench.limits import timed
 from hpcfl.bench.step import shortened
-from hpcfl.bench.step_comparison import OURS, Contest
-from hpcfl.config.loading import load
-from hpcfl.federation.run_plan import plan
-from hpcfl.runtime.devices import set_up
+from hpcfl.bench.step_comparison import OURS, StepComparison
+from hpcfl.config.loading import load_config
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.runtime.devices import set_up_torch
 from hpcfl.training import samples
 from hpcfl.training.step import layers
 
@@ -36,7 +36,7 @@ def exchanged(layers: nn.Sequential) -> dict[str, nn.Module | None]:
 class Without:
     """Parts that can be taken out for a while: (what holds it, its name there, what it is without)."""
 
-    def __init__(self, contest: Contest) -> None:
+    def __init__(self, contest: StepComparison) -> None:
         networks = [slot.step.network for slot in contest.workers[OURS].slots.values()]
         pooled = [
             part
@@ -57,7 +57,7 @@ class Without:
             return lambda layer, x: (None, None) if what(layer) else axes(layer, x)
 
         def by_element(
-            self: samples.Samples, which_B: np.ndarray, view: object = None
+            self: samples.ClientSamples, which_B: np.ndarray, view: object = None
         ) -> tuple[Tensor, Tensor]:
             source, row_B = self.source, self.index_N[torch.from_numpy(which_B)]
             x_B, y_B = source.x[row_B], source.y[row_B]
@@ -80,7 +80,7 @@ class Without:
             "convolutions with few outputs as products": [(layers, "FEW_PLACES", 0)],
             "only taps that meet a pixel": [(layers, "axis", all_taps)],
             "depthwise convolutions with one output": [(layers, "_axes", depthwise)],
-            "batches row by row": [(samples.Samples, "batch", by_element)],
+            "batches row by row": [(samples.ClientSamples, "batch", by_element)],
             "max pool before ReLU": [(part, "_modules", exchanged(part)) for part in pooled],
         }
 
@@ -102,9 +102,9 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--part", action="append", help="This one alone; repeatable.")
     given = parser.parse_args()
-    fed = shortened(plan(load(None, given.set)), given.samples)
-    device = set_up(fed.config.runtime, 0)
-    contest = Contest(fed, device, each=False)
+    fed = shortened(plan_run(load_config(None, given.set)), given.samples)
+    device = set_up_torch(fed.config.runtime, 0)
+    contest = StepComparison(fed, device, each=False)
     without = Without(contest)
     for part in given.part or without.parts:
         seconds = np.zeros((given.repeats, len(fed.clients), 2))

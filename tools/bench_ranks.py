@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 
 BIN = Path(sys.executable).parent
 ROUNDS_OF_SECONDS = [
@@ -22,7 +22,7 @@ def run(ranks: int, out: Path) -> tuple[float, float]:
     """Returns the median wall and CPU seconds of a round, the first left out."""
     command = [str(BIN / "mpirun"), "-n", str(ranks), str(BIN / "hpcfl"), "train", "--out", str(out)]
     subprocess.run([*command, *ROUNDS_OF_SECONDS], check=True, stdout=subprocess.DEVNULL)
-    log = read(out)
+    log = read_log(out)
     return median(log["/round/seconds"][1:].tolist()), median(log["/round/cpu_seconds"][1:].tolist())
 
 

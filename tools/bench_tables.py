@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from bench_methods import accuracies, train
 
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, read_log
 
 NETS = "models.list=['cnn1','cnn2','cnn3','cnn4']"
 LAST = 3
@@ -201,7 +201,7 @@ def main() -> None:
         ]
     for job in jobs:
         job.result()
-    print(printed(table, [[read(path) for path in seeds] for seeds in paths]))
+    print(printed(table, [[read_log(path) for path in seeds] for seeds in paths]))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcfl.log.heartbeat import read_sign, sign_path
-from hpcfl.log.reader import read
+from hpcfl.log.heartbeat import heartbeat_path, read_heartbeat
+from hpcfl.log.reader import read_log
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 10.0
@@ -145,7 +145,9 @@ def kill(victim: Callable[[Job, random.Random], int]) -> Callable[[str, Path, ra
         os.kill(victim(job, rng), signal.SIGKILL)
         seconds = job.gone(LIMIT)
         assert job.process.returncode != 0
-        return f"{len(job.ranks)} ranks gone in {seconds:.1f} s, {read(job.out).rounds_done} rounds readable"
+        return (
+            f"{len(job.ranks)} ranks gone in {seconds:.1f} s, {read_log(job.out).rounds_done} rounds readable"
+        )
 
     return failure
 
@@ -161,7 +163,7 @@ def raises(mpi: str, directory: Path, rng: random.Random) -> str:
     ours = [line for line in job.lines if line.startswith(("[rank ", "round ", "hpcfl: "))]
     assert job.process.returncode != 0
     assert ours[-1].startswith("hpcfl: cannot "), "".join(job.lines)
-    return f"its reason last, all gone in {seconds:.1f} s, {read(job.out).rounds_done} rounds readable"
+    return f"its reason last, all gone in {seconds:.1f} s, {read_log(job.out).rounds_done} rounds readable"
 
 
 def slow(mpi: str, directory: Path, rng: random.Random) -> str:
@@ -177,14 +179,14 @@ def slow(mpi: str, directory: Path, rng: random.Random) -> str:
     time.sleep(SLOW)
     share = (sum(map(cpu_seconds, others)) - before) / SLOW / len(others)
     assert job.process.poll() is None
-    sign = read_sign(job.out)
+    sign = read_heartbeat(job.out)
     assert sign is not None
     assert rank in sign.missing or rank == 0, f"rank {rank} stands still, {sign}"
     os.kill(victim, signal.SIGCONT)
     job.gone(60)
     assert job.process.returncode == 0, "".join(job.lines)
-    assert read(job.out).status == "finished"
-    assert not sign_path(job.out).exists()
+    assert read_log(job.out).status == "finished"
+    assert not heartbeat_path(job.out).exists()
     assert share < 0.1, f"waiting ranks used {share:.0%} of a core each"
     waited = f"waited {SLOW + 1:g} s for rank {rank} ({nodes} nodes)"
     return f"{waited} at {share:.1%} of a core per rank, then finished"
@@ -200,7 +202,7 @@ def frozen(mpi: str, directory: Path, rng: random.Random) -> str:
     assert job.process.returncode != 0
     named = [line for line in job.lines if line.startswith("hpcfl: rank") and "did not stir" in line]
     assert [line.split(" did")[0] for line in named] == [f"hpcfl: rank {rank}"], "".join(job.lines)
-    rounds = read(job.out).rounds_done
+    rounds = read_log(job.out).rounds_done
     return f"rank {rank} named ({nodes} nodes), all gone in {seconds:.1f} s, {rounds} rounds readable"
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from failures import JOBS, LAUNCHERS, Job, launch, ranks_under
 
-from hpcfl.log.reader import Run, read
+from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import ENTRIES
 
 SETTINGS = (
@@ -92,7 +92,7 @@ def chain(rng: random.Random, mpi: str, out: Path, share: str, want: Run, most: 
             break
         hits[hit] += 1
     finish(launch(mpi, rng.choice([2, 3, 5]), out, *SETTINGS, share))
-    if different := differences(read(out), want):
+    if different := differences(read_log(out), want):
         raise AssertionError(f"not equal: {', '.join(different)}")
     return hits
 
@@ -117,7 +117,7 @@ def main() -> int:
                 finish(launch("mpich", 3, alone, *SETTINGS, share))
             most = min(rng.randint(1, 4), asked.count - hits.total())
             try:
-                hit = chain(rng, mpi, Path(directory) / f"{number}.h5", share, read(alone), most)
+                hit = chain(rng, mpi, Path(directory) / f"{number}.h5", share, read_log(alone), most)
                 hits += hit
                 print(
                     f"{mpi:8} {hit.total()} kills, equal: {', '.join(map(str, hit.elements()))}", flush=True

@@ -10,7 +10,7 @@ from slurm_cluster import until
 from slurm_jobs import MPICH, OPEN_MPI, Lab, State, same, settings
 from slurm_study import study
 
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 
 
 def over_nodes(lab: Lab, *, mpi: str, bin: Path) -> str:
@@ -27,13 +27,13 @@ def over_nodes(lab: Lab, *, mpi: str, bin: Path) -> str:
 def walltime(lab: Lab) -> str:
     """A job of a minute, warned after 25 s, with work for longer; once requeued it gets time enough."""
     probe = lab.alone("probe.h5", settings("federation.rounds=30"))
-    seconds = float(np.median(read(probe)["/round/seconds"]))
+    seconds = float(np.median(read_log(probe)["/round/seconds"]))
     rounds = int(80 / seconds)  # of three ranks two train: 40 s or more
     arguments = settings(f"federation.rounds={rounds}", "log.evaluate_every=10")
     options = ["-N3", "-n3", "--time=1", "--signal=B:USR1@35"]
     job = lab.submit("train.sbatch", options, [*arguments, "--out=run.h5"])
     until(lambda: lab.states(job)[0].restarts == 1, 120, "the job was not requeued")
-    assert read(lab.place / "run.h5").rounds_done < rounds, "the run ended before its walltime"
+    assert read_log(lab.place / "run.h5").rounds_done < rounds, "the run ended before its walltime"
     lab.cluster.ask("scontrol", "update", f"jobid={job}", "timelimit=60")
     assert lab.ends(job) == [State("COMPLETED", 1, "0:0")], lab.states(job)
     assert lab.output(job).count("stopped in time, queued again") == 1
@@ -84,7 +84,7 @@ def cancel(lab: Lab) -> str:
     lab.cluster.ask("scancel", job)
     (state,) = lab.ends(job)
     assert (state.name, state.restarts) == ("CANCELLED", 0), state
-    return f"not requeued, {read(lab.place / 'run.h5').rounds_done} rounds readable"
+    return f"not requeued, {read_log(lab.place / 'run.h5').rounds_done} rounds readable"
 
 
 SCENARIOS: dict[str, Callable[[Lab], str]] = {

@@ -9,7 +9,7 @@ import numpy as np
 from slurm_cluster import until
 from slurm_jobs import Lab, State, same, settings
 
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 
 BREAKS = """
 from torch import nn
@@ -61,7 +61,7 @@ OUT = "runs/my study"
 def study(lab: Lab) -> str:
     """Task 1 has the long cell, in a job of a minute; task 2 the one that breaks, and short ones."""
     probe = lab.alone("probe.h5", settings("federation.rounds=30"))
-    rounds = int(80 / float(np.median(read(probe)["/round/seconds"])))  # of three ranks two train: 40 s
+    rounds = int(80 / float(np.median(read_log(probe)["/round/seconds"])))  # of three ranks two train: 40 s
     (lab.place / "mynets.py").write_text(BREAKS)
     (lab.place / FILE).write_text(STUDY.format(rounds=rounds))
     options = ["-N3", "--time=1", "--signal=B:USR1@35", "--hold"]
@@ -73,7 +73,7 @@ def study(lab: Lab) -> str:
     lab.cluster.ask("scontrol", "update", f"jobid={short}", "timelimit=30")
     lab.cluster.ask("scontrol", "release", job)
     until(lambda: lab.states(long)[0].restarts == 1, 180, "the long task was not requeued")
-    assert read(_log(lab, "long")).rounds_done < rounds, "the long cell ended before its walltime"
+    assert read_log(_log(lab, "long")).rounds_done < rounds, "the long cell ended before its walltime"
     lab.cluster.ask("scontrol", "update", f"jobid={long}", "timelimit=60")
     assert lab.ends(long) == [State("COMPLETED", 1, "0:0")], lab.states(long)
     assert lab.ends(short) == [State("FAILED", 0, "1:0")], lab.states(short)

@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -49,7 +49,7 @@ def main() -> None:
         given = [*COMMON, *settings, f"federation.rounds={asked.rounds}"]
         options = [part for setting in given for part in ("--set", setting)]
         subprocess.run([sys.executable, "-m", "hpcfl", "train", *options, "--out", str(out)], check=True)
-        run = read(out)
+        run = read_log(out)
         draw(panels[number], run["/prototypes/global"][-1], run["/prototypes/local"][-1])
         gap = gaps(run["/prototypes/global"][-1])
         panels[number].set_title(

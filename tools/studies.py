@@ -23,7 +23,7 @@ import numpy as np
 from failures import ROOT, alive, ranks_under
 from kills import differences
 
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 
 BIN = Path(sys.executable).parent
 TINY = """
@@ -59,7 +59,7 @@ def overhead(ranks: int, cells: int) -> int:
             if line.startswith("hpcfl: tiny, cell "):
                 processes |= set(ranks_under(running.pid).values())
         assert running.wait() == 0
-        runs = [read(out / f"tiny-s{seed}.h5") for seed in range(cells)]
+        runs = [read_log(out / f"tiny-s{seed}.h5") for seed in range(cells)]
     begun = np.array([datetime.fromisoformat(str(run.attributes["start"])).timestamp() for run in runs])
     rounds = np.array([run["/round/seconds"].sum() for run in runs])
     beside = (np.diff(begun) - rounds[:-1])[SETTLED:]
@@ -88,13 +88,15 @@ def kill(seed: int, ranks: int, study: Path) -> int:
         os.kill(pids[name], signal.SIGKILL)
         while running.poll() is None or any(map(alive, pids.values())):
             time.sleep(0.1)
-        done = sum(read(path).status == "finished" for path in killed.glob("*.h5") if path.name != "study.h5")
+        done = sum(
+            read_log(path).status == "finished" for path in killed.glob("*.h5") if path.name != "study.h5"
+        )
         print(f"killed {name} after {done} cells", flush=True)
         again, said = _finished(start(ranks, study, killed, "--scale", "small"))
         print(f"continued: exit code {again}, {said}", flush=True)
         logs = sorted(path.name for path in quiet.glob("*.h5") if path.name != "study.h5")
         there = sorted(path.name for path in killed.glob("*.h5") if path.name != "study.h5")
-        different = [name for name in logs if differences(read(quiet / name), read(killed / name))]
+        different = [name for name in logs if differences(read_log(quiet / name), read_log(killed / name))]
     print(f"{len(logs)} cells, {len(logs) - len(different)} equal bit for bit {different or ''}")
     return 0 if logs == there and code == again == 0 and not different else 1
 

@@ -6,31 +6,31 @@ import time
 
 import numpy as np
 
-from hpcfl.comm.communicator import COUNTERS, Link, Word, open_link
-from hpcfl.comm.launcher import launcher
-from hpcfl.runtime.cores import mine
-from hpcfl.runtime.exit_handling import DONE, guarded
-from hpcfl.runtime.scheduling import Gate
+from hpcfl.comm.communicator import COUNTERS, Communicator, ControlFlags, open_communicator
+from hpcfl.comm.launcher import find_launcher
+from hpcfl.runtime.cores import own_cores
+from hpcfl.runtime.exit_handling import DONE, run_guarded
+from hpcfl.runtime.scheduling import CoreLimiter
 
 DOWN, UP = 15_400, 400
 """Bytes of a broadcast and of a rank's gather, about those of the quick start."""
 
 
-def exchange(rounds: int) -> int:
+def bench_exchange(rounds: int) -> int:
     """Measures and prints on rank 0; returns the exit code."""
-    link = open_link(launcher())
-    return guarded(link, lambda: _exchange(link, rounds))
+    link = open_communicator(find_launcher())
+    return run_guarded(link, lambda: _exchange(link, rounds))
 
 
-def _exchange(link: Link, rounds: int) -> int:
+def _exchange(link: Communicator, rounds: int) -> int:
     link.meet(pretend_nodes=1, stall_minutes=0)
     down, up = np.zeros(DOWN, dtype=np.uint8), np.zeros(UP, dtype=np.uint8)
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
-        link.broadcast(Word.GO, down)
-        link.gather(Word.GO, up)  # metrics
-        link.gather(Word.GO, up)  # uploads
+        link.broadcast(ControlFlags.GO, down)
+        link.gather(ControlFlags.GO, up)  # metrics
+        link.gather(ControlFlags.GO, up)  # uploads
         seconds.append(time.perf_counter() - start)
     takes = [took for mine in link.facts(_takes(link)) for took in mine]
     if link.is_server:
@@ -47,16 +47,16 @@ def _words(what: str, seconds: list[float]) -> str:
     return f"{what}: median {middle:.3f} ms, 99% below {high:.3f}, at most {most:.3f} (of {len(seconds)})"
 
 
-def _takes(link: Link) -> list[float]:
+def _takes(link: Communicator) -> list[float]:
     """Returns the seconds of 20 takes, behind a gate as in a run; rank 0, the counter's owner, computes."""
-    link.gather(Word.GO, np.zeros(0, dtype=np.uint8))
+    link.gather(ControlFlags.GO, np.zeros(0, dtype=np.uint8))
     takes: list[float] = []
     if link.is_server:
         end = time.perf_counter() + 1
         while time.perf_counter() < end:
             pass
     else:
-        gate = Gate(link, COUNTERS - 1, len(mine()[0]))
+        gate = CoreLimiter(link, COUNTERS - 1, len(own_cores()[0]))
         for _ in range(20):
             gate.enter()
             start = time.perf_counter()

@@ -14,7 +14,7 @@ WORDS = 16 * 2**20
 """Floats of each array: more than caches hold."""
 
 
-class Limits:
+class MachineLimits:
     """Measured again whenever asked, so that what runs beside it slows it down alike."""
 
     def __init__(self, device: torch.device):

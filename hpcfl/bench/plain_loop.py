@@ -8,28 +8,28 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from hpcfl.federation.run_plan import Client, Federation
-from hpcfl.methods.prototype_method import Method
+from hpcfl.federation.run_plan import Client, RunPlan
+from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.network import Network
 from hpcfl.runtime.devices import seed_torch
-from hpcfl.training.samples import Source
+from hpcfl.training.samples import SampleSource
 from hpcfl.training.trainer import batches
 from hpcfl.utils import seeds
 
 
-class Plain:
+class PlainLoop:
     """Local training, the pass for prototypes and the look at test data of one client, round after round."""
 
-    def __init__(self, fed: Federation, client: Client, network: Network, device: torch.device):
+    def __init__(self, fed: RunPlan, client: Client, network: Network, device: torch.device):
         self.fed, self.client, self.network = fed, client, network
-        source = Source(fed.data, fed.config.data, device)
+        source = SampleSource(fed.data, fed.config.data, device)
         (self.x_N, self.y_N), (self.test_N, _) = (
             samples.batch(np.arange(len(samples)))
             for samples in (source.samples(client.train), source.samples(client.test))
         )
 
-    def round(self, t: int, method: Method, target: Prototypes) -> float:
+    def round(self, t: int, method: PrototypeMethod, target: Prototypes) -> float:
         """Returns the mean loss; the same batches as hpcfl's, the same passes."""
         config, network, classes = self.fed.config, self.network, self.fed.dims[0]
         optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)

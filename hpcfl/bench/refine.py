@@ -10,13 +10,13 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from hpcfl.config.schema import Runtime
+from hpcfl.config.schema import RuntimeConfig
 from hpcfl.errors import BadInput
-from hpcfl.methods.refine.base import Notes
+from hpcfl.methods.refine.base import RefineStats
 from hpcfl.methods.refine.simplex import nearest_simplex, relax
 from hpcfl.methods.refine.thomson import DECAY, EVERY, LR, MOMENTUM, thomson
 from hpcfl.methods.sphere import EPS, distances, energy, normalise, simplex_bound
-from hpcfl.runtime.devices import set_up
+from hpcfl.runtime.devices import set_up_torch
 from hpcfl.utils.formatting import console
 
 REPEATS = 5
@@ -35,27 +35,27 @@ def by_differences(unit_PD: Tensor, iterations: int) -> Tensor:
     return c_PD
 
 
-def refine(classes: int, features: int, iterations: int) -> int:
+def bench_refine(classes: int, features: int, iterations: int) -> int:
     """Prints a table of one run, in float64 on one thread; both solvers take equally many iterations."""
     if classes**2 * features > LARGEST:
         raise BadInput(
             f"--classes {classes} --features {features}: the difference tensor would take too much memory"
         )
-    set_up(Runtime(), 0, on="cpu")
+    set_up_torch(RuntimeConfig(), 0, on="cpu")
     draw = torch.Generator().manual_seed(0)
     start_PD = normalise(torch.randn(classes, features, dtype=torch.float64, generator=draw).abs() + 0.05)
-    taken = Notes()
+    taken = RefineStats()
     thomson(start_PD, iterations, taken)
 
-    def solve(notes: Notes, stopping: str = "tangent") -> Tensor:
+    def solve(notes: RefineStats, stopping: str = "tangent") -> Tensor:
         return thomson(start_PD, iterations, notes, stopping=stopping)
 
-    def exactly(notes: Notes) -> Tensor:
+    def exactly(notes: RefineStats) -> Tensor:
         if classes <= features + 1:
             return nearest_simplex(start_PD)
         return relax(solve(notes), iterations, notes)
 
-    ways: dict[str, Callable[[Notes], Tensor]] = {
+    ways: dict[str, Callable[[RefineStats], Tensor]] = {
         "difference tensor": lambda notes: by_differences(start_PD, taken.iterations),
         "Gram matrix": solve,
         "Gram matrix, stopping = whole": lambda notes: solve(notes, "whole"),
@@ -85,10 +85,10 @@ def refine(classes: int, features: int, iterations: int) -> int:
     return 0
 
 
-def _timed(way: Callable[[Notes], Tensor], repeats: int) -> tuple[Tensor, float, Notes]:
+def _timed(way: Callable[[RefineStats], Tensor], repeats: int) -> tuple[Tensor, float, RefineStats]:
     took = []
     for _ in range(repeats):
-        notes, began = Notes(), time.perf_counter()
+        notes, began = RefineStats(), time.perf_counter()
         placed_PD = way(notes)
         took.append(time.perf_counter() - began)
     return placed_PD, median(took), notes

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from hpcfl.bench.step_table import print_figures, read_figures, write_figures
-from hpcfl.comm.communicator import Link, open_link
-from hpcfl.comm.launcher import launcher
-from hpcfl.config.loading import dump, load
+from hpcfl.comm.communicator import Communicator, open_communicator
+from hpcfl.comm.launcher import find_launcher
+from hpcfl.config.loading import dump_config, load_config
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import Client, Federation, plan
-from hpcfl.runtime.devices import set_up
-from hpcfl.runtime.exit_handling import DONE, guarded
+from hpcfl.federation.run_plan import Client, RunPlan, plan_run
+from hpcfl.runtime.devices import set_up_torch
+from hpcfl.runtime.exit_handling import DONE, run_guarded
 
 TURNS = 4
 """How often the contestants take turns in a repeat: what disturbs the machine then meets all of them."""
 
 
-def step(
+def bench_step(
     path: str | None,
     settings: Sequence[str],
     repeats: int,
@@ -38,8 +38,8 @@ def step(
     old = read_figures(baseline) if baseline else None
     if out and (Path(out).is_dir() or not os.access(Path(out).parent, os.W_OK)):
         raise BadInput(f"--json {out}: cannot be written")
-    fed = shortened(plan(load(path, settings)), samples)
-    link = open_link(launcher())
+    fed = shortened(plan_run(load_config(path, settings)), samples)
+    link = open_communicator(find_launcher())
 
     def body() -> int:
         figures = measured(link, fed, repeats, each)
@@ -50,10 +50,10 @@ def step(
                 write_figures(out, figures)
         return DONE
 
-    return guarded(link, body)
+    return run_guarded(link, body)
 
 
-def shortened(fed: Federation, samples: int) -> Federation:
+def shortened(fed: RunPlan, samples: int) -> RunPlan:
     """Returns a federation of one client per architecture, with so many samples, a third of them to test."""
     config = fed.config.model_copy(update={"train": fed.config.train.model_copy(update={"augment": []})})
     first = {client.architecture: client for client in reversed(fed.clients)}
@@ -68,26 +68,26 @@ def shortened(fed: Federation, samples: int) -> Federation:
     return replace(fed, config=config, clients=clients, class_counts_MK=np.stack([counts_K] * len(clients)))
 
 
-def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str, Any]:
+def measured(link: Communicator, fed: RunPlan, repeats: int, each: bool) -> dict[str, Any]:
     """Returns all figures, means over the ranks, which do the same at the same time."""
     with link.agreed():
-        device = set_up(fed.config.runtime, link.local_rank)
+        device = set_up_torch(fed.config.runtime, link.local_rank)
     import torch
 
-    from hpcfl.bench.limits import Limits, timed
-    from hpcfl.bench.step_comparison import Contest
-    from hpcfl.training.step.options import in_words
+    from hpcfl.bench.limits import MachineLimits, timed
+    from hpcfl.bench.step_comparison import StepComparison
+    from hpcfl.training.step.options import describe_options
 
     with link.agreed():
-        contest, limits = Contest(fed, device, each), Limits(device)
+        contest, limits = StepComparison(fed, device, each), MachineLimits(device)
     figures: dict[str, Any] = {
-        "config": dump(fed.config),
+        "config": dump_config(fed.config),
         "ranks": link.size,
         "host": platform.node(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "device": str(device),
-        "step": in_words(contest.ways),
+        "step": describe_options(contest.ways),
         "samples": len(fed.clients[0].train),
         "repeats": repeats,
         "limits": {"gemm": [], "memory": []},
@@ -113,7 +113,7 @@ def measured(link: Link, fed: Federation, repeats: int, each: bool) -> dict[str,
     return figures
 
 
-def _mean(link: Link, measure: Callable[[], float]) -> float:
+def _mean(link: Communicator, measure: Callable[[], float]) -> float:
     """Returns the mean over ranks of what all measure at the same time."""
     mine = 0.0
     link.facts(None)

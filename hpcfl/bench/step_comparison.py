@@ -7,39 +7,40 @@ from collections.abc import Mapping
 
 import torch
 
-from hpcfl.bench.plain_loop import Plain
+from hpcfl.bench.plain_loop import PlainLoop
 from hpcfl.bench.step_table import OURS, PLAIN
-from hpcfl.comm.serial import Solo
-from hpcfl.engine.worker import Worker, fresh_network
+from hpcfl.comm.serial import SerialCommunicator
+from hpcfl.engine.worker import Worker, initial_network
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import Federation
-from hpcfl.methods.prototype_method import Method, compose
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.costs import costs
 from hpcfl.runtime.arena import Arena
-from hpcfl.training.client_layout import Records
-from hpcfl.training.step.options import Way, ways
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.step.options import StepOptions, all_step_options
 
 STAGES = {
-    "hpcfl, torch's step": Way(direct=False, products=False, channels_last=False),
-    "+ channels last": Way(direct=False, products=False),
-    "+ update in backward": Way(products=False),
+    "hpcfl, torch's step": StepOptions(direct=False, products=False, channels_last=False),
+    "+ channels last": StepOptions(direct=False, products=False),
+    "+ update in backward": StepOptions(products=False),
 }
 """What was added one after the other; with products it is hpcfl's way on CPUs."""
 
 
-class Contest:
-    def __init__(self, fed: Federation, device: torch.device, each: bool):
+class StepComparison:
+    def __init__(self, fed: RunPlan, device: torch.device, each: bool):
         config = fed.config
-        self.ways = ways(config.runtime, device.type, fed.architectures)
-        self.method = compose(fed.recipe, config, fed.dims, device, int(fed.class_counts_MK.sum()))
+        self.ways = all_step_options(config.runtime, device.type, fed.architectures)
+        self.method = build_method(fed.recipe, config, fed.dims, device, int(fed.class_counts_MK.sum()))
         present_K = torch.ones(fed.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
         stages = {label: dict.fromkeys(fed.architectures, way) for label, way in STAGES.items()}
         entered = (stages if each else {}) | {OURS: self.ways}
         self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in entered.items()}
         self.plain = [
-            Plain(fed, client, fresh_network(fed, client.id).to(device), device) for client in fed.clients
+            PlainLoop(fed, client, initial_network(fed, client.id).to(device), device)
+            for client in fed.clients
         ]
         self.labels = [PLAIN, *entered]
         counted = costs(
@@ -73,10 +74,12 @@ class Contest:
         self.losses[self.names[i]].setdefault(label, loss)
 
 
-def _worker(fed: Federation, device: torch.device, ways: Mapping[str, Way], method: Method) -> Worker:
+def _worker(
+    fed: RunPlan, device: torch.device, ways: Mapping[str, StepOptions], method: PrototypeMethod
+) -> Worker:
     """Returns a worker with all clients, each with its first state."""
-    records, ids = Records(fed, ways), range(len(fed.clients))
-    arena = Arena(Solo(), "private", {i: records.layout(i).nbytes for i in ids}, leader=True)
+    records, ids = ClientLayouts(fed, ways), range(len(fed.clients))
+    arena = Arena(SerialCommunicator(), "private", {i: records.layout(i).nbytes for i in ids}, leader=True)
     worker = Worker(fed, method, device, ways, records, arena, ids, {})
     for i in ids:
         worker.start(i)

@@ -10,8 +10,8 @@ import numpy as np
 from rich.table import Table
 
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import aside, put
-from hpcfl.utils.formatting import console, many
+from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.formatting import console, plural
 
 PLAIN, OURS = "plain loop", "hpcfl"
 ALL = "all together"
@@ -19,9 +19,9 @@ ALL = "all together"
 
 def write_figures(path: str, figures: dict[str, Any]) -> None:
     try:
-        with aside(Path(path)) as part:
+        with part_file(Path(path)) as part:
             part.write_text(json.dumps(figures, indent=1))
-            put(part, Path(path))
+            move_into_place(part, Path(path))
     except OSError as error:
         raise BadInput(f"--json {path}: {error.strerror}") from None
 
@@ -64,9 +64,9 @@ def print_figures(figures: dict[str, Any], old: dict[str, Any] | None) -> None:
     gemm, memory = (np.array(figures["limits"][name]) / 1e9 for name in ("gemm", "memory"))
     screen = console()
     screen.print(
-        f"{many(figures['ranks'], 'rank')} on {figures['device']} ({figures['instructions']}), each alike: "
+        f"{plural(figures['ranks'], 'rank')} on {figures['device']} ({figures['instructions']}), each alike: "
         f"matrix product {_spread(gemm, '.0f')} GFLOP/s, memory {_spread(memory, '.1f')} GB/s; "
-        f"{figures['samples']} samples, medians of {many(figures['repeats'], 'repeat')}; "
+        f"{figures['samples']} samples, medians of {plural(figures['repeats'], 'repeat')}; "
         f"plain loop: torch's own, float32; hpcfl: {figures['step']}"
     )
     table = Table("architecture", "", box=None, pad_edge=False)

@@ -8,29 +8,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcfl.checkpoint.store import Manifest, Piece, Store, name_of
-from hpcfl.comm.metrics_codec import Saved
-from hpcfl.config.schema import Runtime
+from hpcfl.checkpoint.store import CheckpointStore, FileRange, Manifest, vector_file_name
+from hpcfl.comm.metrics_codec import SavedClient
+from hpcfl.config.schema import RuntimeConfig
 from hpcfl.errors import Fatal
 
 
 @dataclass
-class Keeper:
+class CheckpointCoordinator:
     """Knows where every client was saved last, and who has changed since."""
 
-    store: Store
-    runtime: Runtime
+    store: CheckpointStore
+    runtime: RuntimeConfig
     identity: str
     channels_last: tuple[str, ...]
     token: str
-    pieces: list[Piece | None]
+    pieces: list[FileRange | None]
     """Of every client, in the newest checkpoint."""
 
     def __post_init__(self) -> None:
         self.changed = {i for i, piece in enumerate(self.pieces) if piece is None}
         self.expected: set[int] = set()
-        self.arrived: dict[int, Piece] = {}
-        self.server: Piece | None = None
+        self.arrived: dict[int, FileRange] = {}
+        self.server: FileRange | None = None
         self.round = -1
         self.last, self.rounds = time.monotonic(), 0
 
@@ -57,18 +57,18 @@ class Keeper:
         self.expected, self.changed = self.changed, set()
         self.arrived = {}
         try:
-            self.server = self.store.write_arrays(name_of(t, "server", self.token), state)
+            self.server = self.store.write_arrays(vector_file_name(t, "server", self.token), state)
         except OSError as error:
             raise _failure(self.store, error) from None
 
-    def add(self, told: Sequence[Sequence[Saved]], before: Callable[[], None]) -> bool:
+    def add(self, told: Sequence[Sequence[SavedClient]], before: Callable[[], None]) -> bool:
         """Adds what each rank has on disk; once all is there, calls `before` and writes the manifest.
 
         Says whether the checkpoint is complete.
         """
         for rank, entries in enumerate(told):
-            name = name_of(self.round, str(rank), self.token)
-            self.arrived |= {e.client: Piece(name, e.at, e.nbytes, e.digest) for e in entries}
+            name = vector_file_name(self.round, str(rank), self.token)
+            self.arrived |= {e.client: FileRange(name, e.at, e.nbytes, e.digest) for e in entries}
         if self.server is None or self.arrived.keys() != self.expected:
             return False
         for i, piece in self.arrived.items():
@@ -84,7 +84,7 @@ class Keeper:
         return True
 
 
-def _failure(store: Store, error: OSError) -> Fatal:
+def _failure(store: CheckpointStore, error: OSError) -> Fatal:
     return Fatal(
         f"cannot save to {store.path}: {error.strerror}; what was saved before is kept, and the same command "
         "continues from there"

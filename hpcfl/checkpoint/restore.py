@@ -7,43 +7,43 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcfl.checkpoint.store import Damaged, Manifest, Piece, Store, usable
-from hpcfl.comm.communicator import Link
+from hpcfl.checkpoint.store import CheckpointStore, DamagedCheckpoint, FileRange, Manifest, usable_manifests
+from hpcfl.comm.communicator import Communicator
 from hpcfl.config.schema import Config
 from hpcfl.engine.worker import Worker
-from hpcfl.federation.run_plan import Federation
+from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.reader import Run
 from hpcfl.log.schema import ENTRIES
-from hpcfl.log.writer import Before
-from hpcfl.methods.prototype_method import Method
-from hpcfl.runtime.scheduling import Roster
-from hpcfl.training.client_layout import Records
-from hpcfl.training.step.options import Way
+from hpcfl.log.writer import EarlierRows
+from hpcfl.methods.prototype_method import PrototypeMethod
+from hpcfl.runtime.scheduling import ClientQueue
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.step.options import StepOptions
 
 
 @dataclass(frozen=True)
-class Resumed:
+class RestoredRun:
     """Where a run goes on: after a round, with rank 0's state and everybody's pieces."""
 
     round: int
     state: Mapping[str, np.ndarray]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FileRange, ...]
 
 
-def resume(
-    link: Link,
-    fed: Federation,
-    store: Store,
+def restore_run(
+    link: Communicator,
+    fed: RunPlan,
+    store: CheckpointStore,
     identity: str,
     old: Run | None,
     worker: Worker,
-    roster: Roster,
-    method: Method,
+    roster: ClientQueue,
+    method: PrototypeMethod,
     note: Callable[[str], None],
-) -> Resumed | None:
+) -> RestoredRun | None:
     """Returns the newest checkpoint that all ranks can read, its clients in place; None: there is none."""
     rounds = fed.config.federation.rounds
-    mine = list(usable(store, identity, old.rounds_done, rounds)) if link.is_server and old else []
+    mine = list(usable_manifests(store, identity, old.rounds_done, rounds)) if link.is_server and old else []
     for manifest, why in link.facts(mine)[0]:
         state: dict[str, np.ndarray] = {}
         problem = why
@@ -52,30 +52,32 @@ def resume(
                 _restore(fed, store, manifest, worker, roster)
                 if link.is_server:
                     state = store.read_arrays(manifest.server)
-                    check(fed, method, state)
-            except Damaged as error:
+                    check_server_state(fed, method, state)
+            except DamagedCheckpoint as error:
                 problem = str(error)
         problems = [said for said in link.facts(problem) if said]
         if manifest is not None and not problems:
-            return Resumed(manifest.round, state, manifest.clients)
+            return RestoredRun(manifest.round, state, manifest.clients)
         note(f"hpcfl: a checkpoint cannot be used ({problems[0]}); trying the one before")
     return None
 
 
-def _restore(fed: Federation, store: Store, manifest: Manifest, worker: Worker, roster: Roster) -> None:
+def _restore(
+    fed: RunPlan, store: CheckpointStore, manifest: Manifest, worker: Worker, roster: ClientQueue
+) -> None:
     """Puts this rank's share of the clients in place."""
     if len(manifest.clients) != len(fed.clients):
-        raise Damaged(f"it has {len(manifest.clients)} clients, the run {len(fed.clients)}")
-    ways = {name: Way(channels_last=name in manifest.channels_last) for name in fed.architectures}
-    layouts = Records(fed, ways)
+        raise DamagedCheckpoint(f"it has {len(manifest.clients)} clients, the run {len(fed.clients)}")
+    ways = {name: StepOptions(channels_last=name in manifest.channels_last) for name in fed.architectures}
+    layouts = ClientLayouts(fed, ways)
     for i in roster.share():
         piece, layout = manifest.clients[i], layouts.state(i)
         if piece.nbytes != layout.nbytes:
-            raise Damaged(f"client {i} has {piece.nbytes} bytes there, {layout.nbytes} here")
+            raise DamagedCheckpoint(f"client {i} has {piece.nbytes} bytes there, {layout.nbytes} here")
         worker.restore(i, store.read(piece), layout)
 
 
-def check(fed: Federation, method: Method, state: Mapping[str, np.ndarray]) -> None:
+def check_server_state(fed: RunPlan, method: PrototypeMethod, state: Mapping[str, np.ndarray]) -> None:
     """Raises Damaged unless these are the arrays of a server of this run; the method then has its part."""
     (classes, features), clients = fed.dims, len(fed.clients)
     shapes = {
@@ -89,14 +91,14 @@ def check(fed: Federation, method: Method, state: Mapping[str, np.ndarray]) -> N
     }
     for name, (shape, dtype) in shapes.items():
         if name not in state or state[name].shape != shape or state[name].dtype != dtype:
-            raise Damaged(f"the server's {name} is not that of this run")
+            raise DamagedCheckpoint(f"the server's {name} is not that of this run")
     try:
         method.load_arrays(state)
     except (KeyError, ValueError, RuntimeError, TypeError, IndexError) as error:
-        raise Damaged(f"the server's method cannot go on from there ({error})") from None
+        raise DamagedCheckpoint(f"the server's method cannot go on from there ({error})") from None
 
 
-def before(old: Run, round_: int, config: Config) -> Before:
+def before(old: Run, round_: int, config: Config) -> EarlierRows:
     """Returns the rows of a log up to a round, as an undisturbed run would have them."""
     done = round_ + 1
     saved = old["/prototypes/saved_round"]
@@ -107,4 +109,4 @@ def before(old: Run, round_: int, config: Config) -> Before:
             rows[entry.path] = old[entry.path][:done]
         elif entry.dims[0] == "saved":
             rows[entry.path] = old[entry.path][keep]
-    return Before(str(old.attributes["start"]), int(old.attributes["restarts"]) + 1, rows)
+    return EarlierRows(str(old.attributes["start"]), int(old.attributes["restarts"]) + 1, rows)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.data.npz import arrays
+from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import aside, put
+from hpcfl.utils.files import move_into_place, part_file
 
 FORMAT = 1
 KEEP = 2
@@ -30,12 +30,12 @@ NAME = re.compile(r"[0-9]+-[0-9a-z]+-[0-9a-f]+\.(bin|npz)")
 LARGEST = 2**50
 
 
-class Damaged(Exception):
+class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be used, and why."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileRange:
     """Bytes of a file."""
 
     file: str
@@ -53,25 +53,25 @@ class Manifest:
     """Of the configuration, data and split that it belongs to."""
     channels_last: tuple[str, ...]
     """Networks whose kernels lie in memory with the channels last."""
-    clients: tuple[Piece, ...]
-    server: Piece
+    clients: tuple[FileRange, ...]
+    server: FileRange
 
 
 def digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=DIGEST).hexdigest()
 
 
-def directory(log: Path) -> Path:
+def checkpoint_directory(log: Path) -> Path:
     """Returns where the checkpoints of a run lie: beside its log."""
     return log.with_name(f"{log.name}.ckpt")
 
 
-def name_of(round_: int, what: str, token: str) -> str:
+def vector_file_name(round_: int, what: str, token: str) -> str:
     """Returns the name of a rank's, or the server's, file; `token` tells this start of a run from others."""
     return f"{round_}-{what}-{token}.{'npz' if what == 'server' else 'bin'}"
 
 
-class Store:
+class CheckpointStore:
     """The directory of a run's checkpoints."""
 
     def __init__(self, path: Path):
@@ -87,9 +87,9 @@ class Store:
         body = json.dumps(asdict(manifest), sort_keys=True)
         text = json.dumps({"format": FORMAT, "digest": digest(body.encode()), "manifest": body})
         path = self.path / f"manifest-{manifest.round}.json"
-        with aside(path) as part:
+        with part_file(path) as part:
             part.write_text(text)
-            put(part, path)
+            move_into_place(part, path)
         _sync_directory(self.path)
         self.sweep(manifest.round)
 
@@ -107,7 +107,7 @@ class Store:
             if number >= KEEP:
                 _remove(path)
                 continue
-            with contextlib.suppress(Damaged):
+            with contextlib.suppress(DamagedCheckpoint):
                 manifest = read_manifest(path)
                 named |= {piece.file for piece in (*manifest.clients, manifest.server)}
         for path in self.path.iterdir():
@@ -117,35 +117,35 @@ class Store:
             if upto is None and path.suffix == ".part":
                 _remove(path)
 
-    def read(self, piece: Piece) -> np.ndarray:
+    def read(self, piece: FileRange) -> np.ndarray:
         """Returns a piece's bytes, checked."""
         try:
             with open(self.path / piece.file, "rb") as file:
                 file.seek(piece.at)
                 data = np.fromfile(file, dtype=np.uint8, count=piece.nbytes)
         except OSError as error:
-            raise Damaged(f"{piece.file}: {error.strerror}") from None
+            raise DamagedCheckpoint(f"{piece.file}: {error.strerror}") from None
         if data.nbytes != piece.nbytes or digest(data) != piece.digest:
-            raise Damaged(f"{piece.file} is not what was written")
+            raise DamagedCheckpoint(f"{piece.file} is not what was written")
         return data
 
-    def write_arrays(self, name: str, values: Mapping[str, np.ndarray]) -> Piece:
+    def write_arrays(self, name: str, values: Mapping[str, np.ndarray]) -> FileRange:
         """Writes plain arrays and returns their piece, once it is on disk."""
         path = self.path / name
-        with aside(path) as part:
+        with part_file(path) as part:
             with open(part, "wb") as file:
                 np.savez(file, **dict(values))  # type: ignore[arg-type]
             data = part.read_bytes()
-            put(part, path)
-        return Piece(name, 0, len(data), digest(data))
+            move_into_place(part, path)
+        return FileRange(name, 0, len(data), digest(data))
 
-    def read_arrays(self, piece: Piece) -> dict[str, np.ndarray]:
+    def read_arrays(self, piece: FileRange) -> dict[str, np.ndarray]:
         """Returns the arrays of a piece, checked."""
         self.read(piece)
         try:
-            return arrays(self.path / piece.file, piece.file)
+            return read_npz(self.path / piece.file, piece.file)
         except BadInput as error:
-            raise Damaged(str(error)) from None
+            raise DamagedCheckpoint(str(error)) from None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -161,13 +161,13 @@ def read_manifest(path: Path) -> Manifest:
             raise ValueError("not the types of a manifest")
         return Manifest(round_, identity, tuple(names), clients, _piece(inner["server"]))
     except OSError as error:
-        raise Damaged(f"{path.name}: {error.strerror}") from None
+        raise DamagedCheckpoint(f"{path.name}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{path.name} is no manifest ({type(error).__name__}: {error})") from None
+        raise DamagedCheckpoint(f"{path.name} is no manifest ({type(error).__name__}: {error})") from None
 
 
-def _piece(entry: Any) -> Piece:
-    piece = Piece(entry["file"], entry["at"], entry["nbytes"], entry["digest"])
+def _piece(entry: Any) -> FileRange:
+    piece = FileRange(entry["file"], entry["at"], entry["nbytes"], entry["digest"])
     if not NAME.fullmatch(piece.file) or not _whole(piece.at) or not _whole(piece.nbytes):
         raise ValueError("not a piece of a file")
     if not re.fullmatch(f"[0-9a-f]{{{2 * DIGEST}}}", piece.digest):
@@ -194,7 +194,9 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def usable(store: Store, identity: str, rows: int, rounds: int) -> Iterator[tuple[Manifest | None, str]]:
+def usable_manifests(
+    store: CheckpointStore, identity: str, rows: int, rounds: int
+) -> Iterator[tuple[Manifest | None, str]]:
     """Yields the manifests of a run, newest first, or why one cannot be used; `rows` are those of its log.
 
     `rounds` are all that the run is to have. The last is never taken for one in between (it is evaluated in
@@ -203,7 +205,7 @@ def usable(store: Store, identity: str, rows: int, rounds: int) -> Iterator[tupl
     for path in store.manifests():
         try:
             manifest = read_manifest(path)
-        except Damaged as error:
+        except DamagedCheckpoint as error:
             yield None, str(error)
             continue
         if manifest.identity != identity:

@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 from torch import Tensor
 
-from hpcfl.checkpoint.store import digest, name_of
-from hpcfl.comm.metrics_codec import Saved
+from hpcfl.checkpoint.store import digest, vector_file_name
+from hpcfl.comm.metrics_codec import SavedClient
 from hpcfl.errors import Fatal
 
 
-class Saver:
+class CheckpointWriter:
     """Writes what changed since the last checkpoint, each client before it is trained again.
 
     Whoever trains a client in the round after the checkpoint saves its old vector first; of the others every
@@ -28,7 +28,7 @@ class Saver:
         self.pending: set[int] = set()
         self.round = -1
         self.file: BinaryIO | None = None
-        self.written: list[Saved] = []
+        self.written: list[SavedClient] = []
         self.flushing: threading.Thread | None = None
         self.problem: OSError | None = None
 
@@ -48,13 +48,13 @@ class Saver:
         data = self.vector(i).numpy().data
         try:
             if self.file is None:
-                name = name_of(self.round, str(self.rank), self.token)
+                name = vector_file_name(self.round, str(self.rank), self.token)
                 self.file = open(self.directory / name, "wb")  # noqa: SIM115  # closed by the thread
             at = self.file.tell()
             self.file.write(data)
         except OSError as error:
             self._fail(error)
-        self.written.append(Saved(i, at, data.nbytes, digest(data)))
+        self.written.append(SavedClient(i, at, data.nbytes, digest(data)))
 
     def rest(self, mine: Iterable[int], chosen: Iterable[int]) -> None:
         """Saves this rank's share of those that nobody trains; the disk may then take its time."""
@@ -70,7 +70,7 @@ class Saver:
             self.flushing.start()
             self.file = None
 
-    def take(self, wait: bool = False) -> list[Saved]:
+    def take(self, wait: bool = False) -> list[SavedClient]:
         """Returns what has come to disk since the last call; with `wait`, all that is on its way."""
         if self.flushing is None or (self.flushing.is_alive() and not wait):
             return []

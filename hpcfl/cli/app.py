@@ -12,7 +12,7 @@ import click
 from hpcfl import __version__
 from hpcfl.cli.logs import export, watch
 from hpcfl.cli.study import study
-from hpcfl.comm.launcher import SETTLE, speaks
+from hpcfl.comm.launcher import SETTLE, is_first_process
 from hpcfl.errors import BadInput
 
 
@@ -21,7 +21,7 @@ class Commands(click.Group):
 
     def main(self, *arguments: Any, **more: Any) -> Any:
         _mend_streams()
-        if speaks():
+        if is_first_process():
             return super().main(*arguments, **more)
         try:
             sys.exit(super().main(*arguments, **(more | {"standalone_mode": False})))
@@ -33,11 +33,11 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BadInput as error:
-            if speaks():
+            if is_first_process():
                 click.echo(f"hpcfl: {error}", err=True)
             ctx.exit(2)
         except KeyboardInterrupt:
-            if speaks():
+            if is_first_process():
                 click.echo("hpcfl: interrupted", err=True)
             ctx.exit(130)
 
@@ -71,9 +71,9 @@ def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh:
     CONFIG is a TOML file; without one the quick start runs. Exit codes: 0 done, 1 failed, 2 bad input,
     75 stopped early: the same command goes on.
     """
-    from hpcfl.engine import launch as job
+    from hpcfl.engine.launch import launch_train
 
-    sys.exit(job.train(config, settings, out, fresh))
+    sys.exit(launch_train(config, settings, out, fresh))
 
 
 @main.command()
@@ -122,9 +122,9 @@ def doctor(config: str | None, settings: tuple[str, ...], out: str | None) -> No
     One line for each check: ok, warning or problem, what was seen, and what to do. Nothing is trained or left
     behind. Exit codes: 0 no problem, 1 a problem, 2 bad input.
     """
-    from hpcfl.doctor.command import doctor as examine
+    from hpcfl.doctor.command import run_doctor
 
-    sys.exit(examine(config, settings, out))
+    sys.exit(run_doctor(config, settings, out))
 
 
 @main.command()
@@ -217,18 +217,18 @@ def step(config: str | None, settings: tuple[str, ...], **options: Any) -> None:
 
     Alone or under mpirun, where all ranks work at the same time.
     """
-    from hpcfl.bench.step import step as measure
+    from hpcfl.bench.step import bench_step
 
-    sys.exit(measure(config, settings, **options))
+    sys.exit(bench_step(config, settings, **options))
 
 
 @bench.command()
 @click.option("--rounds", default=50, show_default=True, type=click.IntRange(2))
 def exchange(rounds: int) -> None:
     """Cost of empty rounds and of taking a client; run it under mpirun."""
-    from hpcfl.bench.exchange import exchange as measure
+    from hpcfl.bench.exchange import bench_exchange
 
-    sys.exit(measure(rounds))
+    sys.exit(bench_exchange(rounds))
 
 
 @bench.command()
@@ -237,6 +237,6 @@ def exchange(rounds: int) -> None:
 @click.option("--iterations", default=500, show_default=True, type=click.IntRange(1))
 def refine(**sizes: int) -> None:
     """Prototype alignment: by difference tensor, by Gram matrix, exactly."""
-    from hpcfl.bench.refine import refine as measure
+    from hpcfl.bench.refine import bench_refine
 
-    sys.exit(measure(**sizes))
+    sys.exit(bench_refine(**sizes))

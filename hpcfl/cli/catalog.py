@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from hpcfl.data.sources.registry import KNOWN
+from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
 from hpcfl.utils.formatting import console
@@ -19,7 +19,7 @@ def print_catalogue() -> None:
         "models.list": [(name, net.about, net.paper) for name, net in ARCHITECTURES.items()],
         "data.name": [
             ("spiral", "six spiral arms in the plane, built in", "ProtoNorm, Fig. 1 and supplement A"),
-            *((name, known.about, known.paper) for name, known in KNOWN.items()),
+            *((name, known.about, known.paper) for name, known in KNOWN_DATASETS.items()),
         ],
     }
     for key, rows in sections.items():

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from hpcfl.config.loading import load
-from hpcfl.config.schema import Data
+from hpcfl.config.loading import load_config
+from hpcfl.config.schema import DataConfig
 from hpcfl.data.prepare import describe, prepare
-from hpcfl.data.prepared_file import is_there, locate, open_prepared, prepared
-from hpcfl.data.sources.registry import KNOWN
+from hpcfl.data.prepared_file import is_prepared, open_prepared, prepared_names, prepared_path
+from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.data.split_file import write_split
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import Federation, plan
-from hpcfl.utils.files import aside, put
+from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.utils.files import move_into_place, part_file
 from hpcfl.utils.formatting import console
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -31,19 +31,19 @@ MOST = 3
 def print_prepared(name: str, source: str | None, root: str | None, size: int | None, fresh: bool) -> None:
     """Prepares and says what was made; a batch system's SIGTERM leaves nothing half-done behind."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    for line in prepare(name, source, root or Data().root, size, fresh):
+    for line in prepare(name, source, root or DataConfig().root, size, fresh):
         print(line, flush=True)
 
 
 def print_list(root: str | None) -> None:
     """Prints every known dataset, and those that are prepared."""
-    directory = Path(root or Data().root)
+    directory = Path(root or DataConfig().root)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    names = [*KNOWN, *(name for name in prepared(directory) if name not in KNOWN)]
+    names = [*KNOWN_DATASETS, *(name for name in prepared_names(directory) if name not in KNOWN_DATASETS)]
     for name in names:
-        path = locate(directory, name)
-        about = KNOWN[name].about if name in KNOWN else "your own"
-        table.add_row(name, about, _state(path) if is_there(path) else "not prepared")
+        path = prepared_path(directory, name)
+        about = KNOWN_DATASETS[name].about if name in KNOWN_DATASETS else "your own"
+        table.add_row(name, about, _state(path) if is_prepared(path) else "not prepared")
     console().print(f"in {directory}:")
     console().print(table)
 
@@ -61,7 +61,7 @@ def print_partition(
 ) -> None:
     """Prints how a dataset is dealt to clients, and writes it as picture, counts or split."""
     given = [f"data.name={json.dumps(name)}", *([f"data.root={json.dumps(root)}"] if root else [])]
-    fed = plan(load(config, [*settings, *given]))
+    fed = plan_run(load_config(config, [*settings, *given]))
     for path in map(Path, out or [f"{name}-{fed.config.partition.name}.png"]):
         _write(path, fed)
         print(f"written: {path}")
@@ -70,31 +70,31 @@ def print_partition(
         print(f"classes that belong to no client: {', '.join(map(str, fed.unowned))}")
 
 
-def _write(path: Path, fed: Federation) -> None:
+def _write(path: Path, fed: RunPlan) -> None:
     if not path.parent.is_dir():
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory")
     try:
         if path.suffix == ".csv":
-            with aside(path) as part:
+            with part_file(path) as part:
                 with open(part, "w", newline="", encoding="utf-8") as file:
                     rows = csv.writer(file)
                     rows.writerow(["client", *fed.data.names])
                     rows.writerows([i, *counts] for i, counts in enumerate(fed.class_counts_MK.tolist()))
-                put(part, path)
+                move_into_place(part, path)
         elif path.suffix == ".npz":
             split = [client.split for client in fed.clients]
             write_split(path, [(part.train, part.test, part.unlabelled) for part in split])
         elif path.suffix in PICTURES:
-            from hpcfl.plan.heatmap import draw
+            from hpcfl.plan.heatmap import draw_heatmap
 
-            draw(path, fed)
+            draw_heatmap(path, fed)
         else:
             raise BadInput(f"--out {path}: must end in {', '.join(PICTURES)}, .csv or .npz")
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}") from None
 
 
-def _table(fed: Federation) -> Table:
+def _table(fed: RunPlan) -> Table:
     """Returns training samples by client and class, or where classes are many each client's largest."""
     names, counts_MK = fed.data.names, fed.class_counts_MK
     width = 30 + sum(

@@ -18,9 +18,9 @@ def watch(run: str, every: float, once: bool) -> None:
     finished or diverged; one that is stopped meanwhile is waited for to go on. Exit codes: 0 finished,
     stopped early or, with --once, not ended yet, 1 diverged, 2 bad input, 130 left with Ctrl-C.
     """
-    from hpcfl.watch.command import watch as look
+    from hpcfl.watch.command import watch_run
 
-    sys.exit(look(run, every, once))
+    sys.exit(watch_run(run, every, once))
 
 
 @click.command()

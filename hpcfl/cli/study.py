@@ -39,9 +39,9 @@ def run_study(**asked: Any) -> None:
     The same command goes on after a kill. Exit codes: 0 all that this start can run is done, 1 some cells
     failed, diverged or are bad, 2 bad input, 75 stopped early.
     """
-    from hpcfl.study.run import run
+    from hpcfl.study.run import run_study
 
-    sys.exit(run(**asked))
+    sys.exit(run_study(**asked))
 
 
 @study.command()
@@ -75,6 +75,6 @@ def submit(**asked: Any) -> None:
     What follows -- goes to sbatch and has the last word: -- --account=me --partition=long. Cells that ask for
     other numbers of ranks get arrays of their own.
     """
-    from hpcfl.study.submit import submit as send
+    from hpcfl.study.submit import submit_study
 
-    sys.exit(send(**asked))
+    sys.exit(submit_study(**asked))

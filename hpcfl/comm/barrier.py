@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from hpcfl.comm.shared_window import Board
+from hpcfl.comm.shared_window import SharedWindow
 from hpcfl.errors import Fatal
 
 HERE, ALIVE = 1, 2
@@ -22,7 +22,7 @@ ABROAD = 2.0
 """Seconds more that silence may last between nodes: the other node's own ranks know better."""
 
 
-class Meeting:
+class Barrier:
     """The ranks of a run by node: a board on each, and small messages between the nodes' first ranks.
 
     A rank stirs when it waits and with every client it works on. With a time limit, a rank that has not
@@ -50,7 +50,7 @@ class Meeting:
         self.partners = leaders[1:] if world.rank == 0 else [0] if world.rank in leaders else []
         self.world = world
         self.limit, self.check = stall_seconds, check
-        self.board = Board(self.comm, counters + 1)
+        self.board = SharedWindow(self.comm, counters + 1)
         self.speaker = counters
         self.turn = 0
         self.since = 0.0

@@ -18,7 +18,7 @@ _HEAD = np.dtype([("client", "<i4"), ("flags", "u1")])
 
 
 @dataclass(frozen=True)
-class Parcel:
+class ClientUpload:
     """What one client sends: its rows, its bits, and counts (empty where they do not travel)."""
 
     client: int
@@ -29,7 +29,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Wire:
+class PrototypeCodec:
     """The format for K classes and D features, with or without sample counts and masks."""
 
     classes: int
@@ -53,7 +53,7 @@ class Wire:
         present_K = reader.bits(self.classes)
         return present_K, self._rows(present_K, reader)
 
-    def pack_up(self, parcels: Iterable[Parcel]) -> np.ndarray:
+    def pack_up(self, parcels: Iterable[ClientUpload]) -> np.ndarray:
         """Returns one message with a rank's parcels, each added as it comes."""
         message = bytearray()
         for parcel in parcels:
@@ -64,19 +64,21 @@ class Wire:
             message += self._compressed(parcel.present_K, parcel.value_RD)
         return np.frombuffer(message, dtype=np.uint8)
 
-    def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[Parcel]:
+    def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[ClientUpload]:
         """Returns the parcels of all ranks in client order."""
         parcels = [parcel for body in bodies for parcel in self._parcels(_Reader(body))]
         return sorted(parcels, key=lambda parcel: parcel.client)
 
-    def _parcels(self, reader: _Reader) -> Iterator[Parcel]:
+    def _parcels(self, reader: _Reader) -> Iterator[ClientUpload]:
         while reader.left:
             head = reader.take(_HEAD, 1)[0]
             present_K = reader.bits(self.classes)
             rows = int(present_K.sum())
             count_R = reader.take("<i4", rows if self.counts else 0)
             value_RD = self._rows(present_K, reader)
-            yield Parcel(int(head["client"]), bool(head["flags"] & DIVERGED), present_K, value_RD, count_R)
+            yield ClientUpload(
+                int(head["client"]), bool(head["flags"] & DIVERGED), present_K, value_RD, count_R
+            )
 
     def _compressed(self, present_K: np.ndarray, value_RD: np.ndarray) -> bytes:
         """Returns the rows' entries that travel: the sparse-prototype paper's Eq. (8)."""
@@ -103,7 +105,7 @@ class Wire:
         """The bit per class that goes with the rows and that the papers do not count."""
         return -(-self.classes // 8)
 
-    def bytes_aside(self, parcel: Parcel) -> int:
+    def bytes_aside(self, parcel: ClientUpload) -> int:
         """Returns what goes up beside the rows and is not counted by the papers: bits and sample counts."""
         return self.bytes_of_bits + 4 * len(parcel.value_RD) * self.counts
 

@@ -15,10 +15,10 @@ from hpcfl.comm.launcher import Launcher
 from hpcfl.errors import BadInput, Refused
 
 if TYPE_CHECKING:
-    from hpcfl.comm.guest import Borrowed
+    from hpcfl.comm.guest import GuestCommunicator
 
 
-class Word(enum.IntFlag):
+class ControlFlags(enum.IntFlag):
     """The control word that leads every message, so that all ranks decide the same at the same round."""
 
     GO = 0
@@ -53,7 +53,7 @@ COUNTERS = 256
 
 
 @dataclass
-class Link(ABC):
+class Communicator(ABC):
     """Ranks of a run. Rank 0 is the server; with one process it is every worker too."""
 
     rank: int
@@ -102,11 +102,11 @@ class Link(ABC):
         """Returns bytes that all ranks of this node share; every rank of the node calls it."""
 
     @abstractmethod
-    def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:
+    def broadcast(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         """Returns rank 0's word and bytes on every rank."""
 
     @abstractmethod
-    def gather(self, word: Word, body: np.ndarray) -> tuple[Word, list[np.ndarray]]:
+    def gather(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         """Returns on rank 0 all words, united, and each rank's bytes; elsewhere its own word and nothing."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Link(ABC):
         """Returns every rank's object on every rank; for the start of a run, never within a round."""
 
     @abstractmethod
-    def first(self, size: int) -> Link | None:
+    def first(self, size: int) -> Communicator | None:
         """Returns a link of the first `size` ranks, None on the others; every rank calls it."""
 
     @abstractmethod
@@ -155,22 +155,22 @@ def is_mpi_error(error: BaseException) -> bool:
     return type(error).__module__.startswith("mpi4py")
 
 
-def open_link(found: Launcher | None) -> Link:
+def open_communicator(found: Launcher | None) -> Communicator:
     """Returns the link that fits how this process was started."""
     if found is None:
-        from hpcfl.comm.serial import Solo
+        from hpcfl.comm.serial import SerialCommunicator
 
-        return Solo()
+        return SerialCommunicator()
     with _loading():
-        from hpcfl.comm.mpi import world
-    return world(found)
+        from hpcfl.comm.mpi import open_world
+    return open_world(found)
 
 
-def open_guest(comm: Any, found: Launcher | None) -> Borrowed:
+def open_guest(comm: Any, found: Launcher | None) -> GuestCommunicator:
     """Returns the link over somebody else's communicator, or without one over all ranks of the launcher."""
     with _loading():
-        from hpcfl.comm.guest import guest
-    return guest(comm, found)
+        from hpcfl.comm.guest import open_guest_comm
+    return open_guest_comm(comm, found)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.mpi import MPI, MpiLink, everybody, library_name
+from hpcfl.comm.mpi import MPI, MpiCommunicator, library_name, world_comm
 from hpcfl.errors import OtherFailed, Refused, RunFailed
 
 FAILED = 3
@@ -18,7 +18,7 @@ _TOLD: list[tuple[np.ndarray, MPI.Request]] = []
 """Such messages, kept until they have arrived."""
 
 
-class Borrowed(MpiLink):
+class GuestCommunicator(MpiCommunicator):
     """What one rank raises, the others raise where they wait for it."""
 
     def __init__(self, comm: MPI.Intracomm):
@@ -60,12 +60,12 @@ class Borrowed(MpiLink):
         _TOLD.extend((body, self.comm.Isend(body, rank, FAILED)) for rank in others)
 
 
-def guest(comm: MPI.Intracomm | None, found: Launcher | None) -> Borrowed:
+def open_guest_comm(comm: MPI.Intracomm | None, found: Launcher | None) -> GuestCommunicator:
     """Returns a link over a communicator, or over all ranks of the launcher; MPI is left as it is."""
     if comm is None:
         assert found is not None
         started = MPI.Is_initialized()
-        comm = everybody(found)
+        comm = world_comm(found)
         if not started:
             atexit.register(MPI.Finalize)
-    return Borrowed(comm)
+    return GuestCommunicator(comm)

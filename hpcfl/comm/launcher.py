@@ -21,7 +21,7 @@ class Launcher:
     """Whether it starts Open MPI or one of MPICH's family; None where it starts either."""
 
 
-def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
+def find_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     """Returns the launcher of this process, or None where it was started by hand.
 
     An mpirun inside a Slurm step is asked before Slurm. A batch script, which is no MPI process, has
@@ -42,7 +42,7 @@ def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     return None
 
 
-def speaks() -> bool:
+def is_first_process() -> bool:
     """Says whether this process is the one that speaks to the user before the ranks have met."""
-    found = launcher()
+    found = find_launcher()
     return found is None or found.rank == 0

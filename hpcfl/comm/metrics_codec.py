@@ -10,12 +10,12 @@ import numpy as np
 
 LOSSES = ("loss", "ce", "align", "proxy", "consistency", "gradient_align", "gradient_proxy")
 """A client's training loss, its parts, and gradients of these parts ÷ that of the cross-entropy."""
-SAVED = np.dtype([("client", "<i4"), ("at", "<i8"), ("nbytes", "<i8"), ("digest", "S32")])
+SAVED_CLIENT = np.dtype([("client", "<i4"), ("at", "<i8"), ("nbytes", "<i8"), ("digest", "S32")])
 UNDEFINED = -1
 """Right answers by prototypes where there are no prototypes."""
 
 
-def record(classes: int) -> np.dtype:
+def record_dtype(classes: int) -> np.dtype:
     """Returns the type of one client's record."""
     return np.dtype(
         [
@@ -39,7 +39,7 @@ def record(classes: int) -> np.dtype:
 
 
 @dataclass
-class Report:
+class ClientMetrics:
     """One client's record, in this order; right answers are counts of test samples."""
 
     client: int
@@ -71,7 +71,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Effort:
+class CpuSeconds:
     """A rank's CPU seconds since its last report: of work on clients, and of everything, waiting too."""
 
     work: float
@@ -79,7 +79,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedClient:
     """Where in its rank's file a client's vector is on disk."""
 
     client: int
@@ -88,30 +88,32 @@ class Saved:
     digest: str
 
 
-def pack(effort: Effort, reports: Iterable[Report], classes: int, saved: Sequence[Saved] = ()) -> np.ndarray:
+def encode_metrics(
+    effort: CpuSeconds, reports: Iterable[ClientMetrics], classes: int, saved: Sequence[SavedClient] = ()
+) -> np.ndarray:
     """Returns the message: the rank's effort, what it has saved, then its records."""
-    records = np.array([astuple(report) for report in reports], dtype=record(classes))
+    records = np.array([astuple(report) for report in reports], dtype=record_dtype(classes))
     head = np.array([*astuple(effort), len(saved)], dtype="<f8").tobytes()
-    return np.frombuffer(bytearray(head + pack_saved(saved).tobytes() + records.tobytes()), dtype=np.uint8)
+    return np.frombuffer(bytearray(head + encode_saved(saved).tobytes() + records.tobytes()), dtype=np.uint8)
 
 
-def unpack(body: np.ndarray, classes: int) -> tuple[Effort, np.ndarray, list[Saved]]:
+def decode_metrics(body: np.ndarray, classes: int) -> tuple[CpuSeconds, np.ndarray, list[SavedClient]]:
     """Returns the effort and the records of one rank, and what it has saved."""
     raw = body.tobytes()
     work, every, number = np.frombuffer(raw[:24], dtype="<f8").tolist()
-    end = 24 + int(number) * SAVED.itemsize
-    records = np.frombuffer(raw[end:], dtype=record(classes))
-    return Effort(work, every), records, unpack_saved(np.frombuffer(raw[24:end], dtype=np.uint8))
+    end = 24 + int(number) * SAVED_CLIENT.itemsize
+    records = np.frombuffer(raw[end:], dtype=record_dtype(classes))
+    return CpuSeconds(work, every), records, decode_saved(np.frombuffer(raw[24:end], dtype=np.uint8))
 
 
-def pack_saved(saved: Sequence[Saved]) -> np.ndarray:
+def encode_saved(saved: Sequence[SavedClient]) -> np.ndarray:
     """Returns the message that says what a rank has saved."""
-    entries = np.array([(e.client, e.at, e.nbytes, e.digest.encode()) for e in saved], dtype=SAVED)
+    entries = np.array([(e.client, e.at, e.nbytes, e.digest.encode()) for e in saved], dtype=SAVED_CLIENT)
     return np.frombuffer(bytearray(entries.tobytes()), dtype=np.uint8)
 
 
-def unpack_saved(body: np.ndarray) -> list[Saved]:
+def decode_saved(body: np.ndarray) -> list[SavedClient]:
     return [
-        Saved(int(e["client"]), int(e["at"]), int(e["nbytes"]), e["digest"].decode())
-        for e in np.frombuffer(body.tobytes(), dtype=SAVED)
+        SavedClient(int(e["client"]), int(e["at"]), int(e["nbytes"]), e["digest"].decode())
+        for e in np.frombuffer(body.tobytes(), dtype=SAVED_CLIENT)
     ]

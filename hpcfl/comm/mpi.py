@@ -10,7 +10,7 @@ from typing import Any, cast
 import mpi4py
 import numpy as np
 
-from hpcfl.comm.communicator import COUNTERS, Link, Traffic, Word
+from hpcfl.comm.communicator import COUNTERS, Communicator, ControlFlags, Traffic
 from hpcfl.comm.launcher import Launcher
 from hpcfl.errors import Refused
 
@@ -20,8 +20,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)  # a foreign launcher: refused below, with the reason
     from mpi4py import MPI
 
-    from hpcfl.comm.barrier import LONGEST, Meeting
-    from hpcfl.comm.shared_window import Shared
+    from hpcfl.comm.barrier import LONGEST, Barrier
+    from hpcfl.comm.shared_window import SharedBytes
 
 GATE_NAP = 1e-2
 """Longest sleep while other ranks of the node have all its cores."""
@@ -29,7 +29,7 @@ TRANSFER_NAP = 2e-4
 """Longest sleep in a collective, once all ranks are there."""
 
 
-class MpiLink(Link):
+class MpiCommunicator(Communicator):
     """The ranks of a communicator."""
 
     def __init__(self, comm: MPI.Intracomm, library: str, last: bool = False):
@@ -38,24 +38,24 @@ class MpiLink(Link):
         super().__init__(comm.rank, comm.size, node.rank, library)
         node.Free()
         self.comm, self.last = comm, last
-        self.meeting: Meeting | None = None
-        self.arenas: list[Shared] = []
+        self.meeting: Barrier | None = None
+        self.arenas: list[SharedBytes] = []
 
     def check(self) -> None:
         """Called now and then while this rank waits; raises if it should not go on."""
 
-    def first(self, size: int) -> MpiLink | None:
+    def first(self, size: int) -> MpiCommunicator | None:
         self._gather_round()
         comm = cast(MPI.Intracomm, self.comm.Split(0 if self.rank < size else MPI.UNDEFINED, self.rank))
-        return MpiLink(comm, self.library) if comm != MPI.COMM_NULL else None
+        return MpiCommunicator(comm, self.library) if comm != MPI.COMM_NULL else None
 
     def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
         self._gather_round()
-        self.meeting = Meeting(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes, self.check)
+        self.meeting = Barrier(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes, self.check)
         self.node = self.meeting.node
         self.traffic = Traffic()
 
-    def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:
+    def broadcast(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         self._arrive()
         head = np.array([word, body.nbytes], dtype=np.int64)
         self._finish(self.comm.Ibcast(head, root=0))
@@ -64,9 +64,9 @@ class MpiLink(Link):
         if head[1]:
             self._finish(self.comm.Ibcast(body, root=0))
         self.traffic.nbytes += int(head.nbytes + head[1]) * (self.size - 1)
-        return Word(int(head[0])), body
+        return ControlFlags(int(head[0])), body
 
-    def gather(self, word: Word, body: np.ndarray) -> tuple[Word, list[np.ndarray]]:
+    def gather(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         self._arrive()
         head = np.array([word, body.nbytes], dtype=np.int64)
         if not self.is_server:
@@ -80,7 +80,7 @@ class MpiLink(Link):
         whole = np.empty(ends[-1], dtype=np.uint8)
         self._finish(self.comm.Igatherv(body, [whole, sizes, ends - sizes, MPI.BYTE], root=0))
         self.traffic.nbytes += int(heads[1:].nbytes + sizes[1:].sum())
-        return Word(int(np.bitwise_or.reduce(heads[:, 0]))), np.split(whole, ends[:-1])
+        return ControlFlags(int(np.bitwise_or.reduce(heads[:, 0]))), np.split(whole, ends[:-1])
 
     def take(self, counter: int, by: int = 1) -> int:
         assert self.meeting is not None
@@ -104,7 +104,7 @@ class MpiLink(Link):
     def share(self, nbytes: int) -> np.ndarray:
         assert self.meeting is not None
         self._gather_round()
-        self.arenas.append(Shared(self.meeting.comm, nbytes))
+        self.arenas.append(SharedBytes(self.meeting.comm, nbytes))
         return self.arenas[-1].bytes
 
     def facts(self, mine: Any) -> list[Any]:
@@ -157,12 +157,12 @@ class MpiLink(Link):
             time.sleep(LONGEST)
 
 
-def world(found: Launcher) -> MpiLink:
+def open_world(found: Launcher) -> MpiCommunicator:
     """Starts MPI and returns the link of all ranks."""
-    return MpiLink(everybody(found), library_name(), last=True)
+    return MpiCommunicator(world_comm(found), library_name(), last=True)
 
 
-def everybody(found: Launcher) -> MPI.Intracomm:
+def world_comm(found: Launcher) -> MPI.Intracomm:
     """Returns all ranks, checked against what the launcher says it started; starts MPI if nobody has."""
     library = library_name()
     if found.open_mpi is not None and found.open_mpi != library.startswith("Open MPI"):

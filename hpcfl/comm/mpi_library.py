@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Library:
+class MpiLibrary:
     """What the MPI library says of itself, the file it is in, and the transports loaded with it."""
 
     text: str = ""
@@ -30,18 +30,18 @@ class Library:
 TRANSPORTS = ("libucp", "libfabric", "libpsm2", "libpsm3", "libcxi", "libibverbs")
 
 
-def library() -> Library:
+def find_mpi_library() -> MpiLibrary:
     """Returns the MPI library; loads it, and starts nothing."""
     try:
         from hpcfl.comm.mpi import MPI
 
         text = MPI.Get_library_version()
     except (ImportError, RuntimeError, OSError) as error:
-        return Library(trouble=" ".join(str(error).split()))
+        return MpiLibrary(trouble=" ".join(str(error).split()))
     files = _loaded()
     path = next((file for file in files if Path(file).name.startswith(("libmpi.", "libmpich."))), "")
     used = {name for file in files for name in TRANSPORTS if Path(file).name.startswith(f"{name}.")}
-    return Library(text.strip("\0 \n"), path, tuple(sorted(used)))
+    return MpiLibrary(text.strip("\0 \n"), path, tuple(sorted(used)))
 
 
 def _loaded() -> list[str]:

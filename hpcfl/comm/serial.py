@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hpcfl.comm.communicator import COUNTERS, Link, Word
+from hpcfl.comm.communicator import COUNTERS, Communicator, ControlFlags
 
 
-class Solo(Link):
+class SerialCommunicator(Communicator):
     def __init__(self) -> None:
         super().__init__(rank=0, size=1, local_rank=0, library="none")
 
@@ -33,16 +33,16 @@ class Solo(Link):
     def share(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, dtype=np.uint8)
 
-    def broadcast(self, word: Word, body: np.ndarray) -> tuple[Word, np.ndarray]:
+    def broadcast(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         return word, body
 
-    def gather(self, word: Word, body: np.ndarray) -> tuple[Word, list[np.ndarray]]:
+    def gather(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         return word, [body]
 
     def facts(self, mine: Any) -> list[Any]:
         return [mine]
 
-    def first(self, size: int) -> Solo:
+    def first(self, size: int) -> SerialCommunicator:
         return self
 
     def release(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 
-class Shared:
+class SharedBytes:
     """Bytes in a window of a node's communicator; the first rank's segment holds them all."""
 
     def __init__(self, comm: MPI.Intracomm, nbytes: int):
@@ -25,12 +25,12 @@ class Shared:
         self.window.Free()
 
 
-class Board:
+class SharedWindow:
     """Arrival and waking words, one of each per rank of the node, a word of the leader's, and counters."""
 
     def __init__(self, comm: MPI.Intracomm, counters: int):
         self.rank, ranks = comm.rank, comm.size
-        self.shared = Shared(comm, 8 * (2 * ranks + 1 + counters))
+        self.shared = SharedBytes(comm, 8 * (2 * ranks + 1 + counters))
         words = self.shared.bytes.view(np.int64)
         if comm.rank == 0:
             words[:] = 0

@@ -11,13 +11,13 @@ from pydantic import BaseModel
 
 from hpcfl.config.schema import Config
 
-NO_RESULT = {
+WITHOUT_EFFECT = {
     "data.root",
     *(f"runtime.{name}" for name in ("placement", "arena", "pretend_nodes", "stall_minutes")),
     *(f"runtime.{name}" for name in ("checkpoint_minutes", "checkpoint_rounds", "walltime_minutes")),
 }
 """Keys that say where and how a run is done, not which run it is."""
-SEEDS = ("seed", "partition.seed")
+SEED_KEYS = ("seed", "partition.seed")
 
 
 def fingerprint(config: Config) -> str:
@@ -31,9 +31,9 @@ def identity(config: Config, *more: str) -> str:
     return hashlib.blake2b(repr([flat, *more]).encode(), digest_size=16).hexdigest()
 
 
-def but_for_seeds(config: Config) -> str:
+def identity_but_for_seeds(config: Config) -> str:
     """Returns what runs have in common that are averaged: all but the seeds, as digits."""
-    flat = {key: value for key, value in _flat(config).items() if key not in SEEDS}
+    flat = {key: value for key, value in _flat(config).items() if key not in SEED_KEYS}
     return hashlib.blake2b(repr(flat).encode(), digest_size=8).hexdigest()
 
 
@@ -53,7 +53,7 @@ def difference(there: Config, here: Config) -> str:
 
 def _flat(config: Config) -> dict[str, Any]:
     """Returns every key with its value, but for those that never change a result."""
-    return {key: attrgetter(key)(config) for key in keys() if key not in NO_RESULT}
+    return {key: attrgetter(key)(config) for key in keys() if key not in WITHOUT_EFFECT}
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:

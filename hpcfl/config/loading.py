@@ -16,24 +16,24 @@ from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
 
 
-def load(path: str | None = None, settings: Sequence[str] = ()) -> Config:
-    """Returns the checked configuration of a TOML file (none: the quick start) with `KEY=VALUE` on top."""
-    return loaded(path, settings)
+def load_config(
+    given: str | Path | Mapping[str, Any] | Config | None = None, settings: Sequence[str] = ()
+) -> Config:
+    """Returns a checked configuration: of a TOML file, of tables, or of None (the quick start).
 
-
-def loaded(given: str | Path | Mapping[str, Any] | Config | None, settings: Sequence[str] = ()) -> Config:
-    """Returns the checked configuration of a file, of tables, or of a configuration, likewise."""
+    `settings` are `KEY=VALUE` on top.
+    """
     if isinstance(given, Config):
-        tables = tomllib.loads(dump(given))
+        tables = tomllib.loads(dump_config(given))
     elif isinstance(given, Mapping):
         tables = _tables(given)
     else:
-        tables = tables_of(text_of(Path(given)), given) if given is not None else {}
+        tables = parse_toml(read_text(Path(given)), given) if given is not None else {}
     if isinstance(settings, str):
         raise BadInput(f"settings = {settings!r}: must be a list of KEY=VALUE")
     for text in settings:
         _set(tables, text)
-    return check(tables)
+    return check_tables(tables)
 
 
 def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else deepcopy(value)
 
 
-def check(tables: dict[str, Any]) -> Config:
+def check_tables(tables: dict[str, Any]) -> Config:
     """Returns the configuration of nested tables, or raises what is wrong with it in one sentence."""
     try:
         return Config.model_validate(tables)
@@ -61,19 +61,19 @@ def check(tables: dict[str, Any]) -> Config:
         raise BadInput(_sentence(error)) from None
 
 
-def dump(config: Config) -> str:
+def dump_config(config: Config) -> str:
     """Returns the whole configuration as TOML; `load` of it gives an equal configuration."""
     # group is left out beside a list: naming both is refused
     without = {"models": {"group"}} if config.models.list is not None else None
     return tomli_w.dumps(config.model_dump(exclude_none=True, exclude=without))
 
 
-def parse(text: str) -> Config:
+def parse_config(text: str) -> Config:
     """Returns the configuration that `dump` wrote."""
     return Config.model_validate(tomllib.loads(text))
 
 
-def text_of(path: Path, kind: str = "configuration") -> str:
+def read_text(path: Path, kind: str = "configuration") -> str:
     """Returns the text of a TOML file; `kind` names it where it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8-sig")
@@ -85,7 +85,7 @@ def text_of(path: Path, kind: str = "configuration") -> str:
         raise BadInput(f"cannot read {kind} {str(path)!r}: {error}") from None
 
 
-def tables_of(text: str, path: str | Path) -> dict[str, Any]:
+def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     """Returns what a TOML file's text says."""
     try:
         return tomllib.loads(text)
@@ -93,7 +93,7 @@ def tables_of(text: str, path: str | Path) -> dict[str, Any]:
         raise BadInput(f"{path} is not TOML: {str(error) or 'nested too deeply'}") from None
 
 
-def setting(text: str) -> tuple[str, Any]:
+def parse_setting(text: str) -> tuple[str, Any]:
     """Returns key and value of `KEY=VALUE`."""
     name, equals, value = text.partition("=")
     parts = [part.strip() for part in name.split(".")]
@@ -103,7 +103,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def _set(tables: dict[str, Any], text: str) -> None:
-    key, value = setting(text)
+    key, value = parse_setting(text)
     *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})

@@ -8,16 +8,16 @@ from pydantic import BeforeValidator, Field
 
 from hpcfl.config.section import Count, Positive, Section
 
-Aggregate = Literal["mean", "weighted", "weighted-literal", "ppa"]
-Distance = Literal["mse", "euclid", "sq", "cosine"]
-Refinement = Literal["none", "thomson", "tgp", "orthogonal", "simplex", "nonnegative"]
-Anchor = Literal["round", "first", "seed"]
-Stopping = Literal["tangent", "whole"]
-Margin = Literal["max-min", "max-pair", "fixed", "none"]
-Inference = Literal["head", "global", "local"]
-ClassWeights = Literal["equal", "proportional", "per-class"]
-Masked = Literal["never", "loss", "always"]
-Curriculum = Literal["constant", "linear", "cosine", "sigmoid", "step"]
+AggregateName = Literal["mean", "weighted", "weighted-literal", "ppa"]
+DistanceName = Literal["mse", "euclid", "sq", "cosine"]
+RefinementName = Literal["none", "thomson", "tgp", "orthogonal", "simplex", "nonnegative"]
+AnchorName = Literal["round", "first", "seed"]
+StoppingName = Literal["tangent", "whole"]
+MarginName = Literal["max-min", "max-pair", "fixed", "none"]
+InferenceName = Literal["head", "global", "local"]
+ClassWeightsName = Literal["equal", "proportional", "per-class"]
+MaskedName = Literal["never", "loss", "always"]
+CurriculumName = Literal["constant", "linear", "cosine", "sigmoid", "step"]
 Round = Annotated[int, Field(ge=0, le=1_000_000)]
 Weight = Annotated[float, Field(ge=0, le=1e38)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -33,34 +33,34 @@ def _sparsity(value: Any) -> Any:
     return value
 
 
-class Method(Section):
+class MethodConfig(Section):
     """A name from the catalogue fills every slot; a key that is set here replaces that slot."""
 
     name: str = "fedproto"
     """The method, as `hpcfl catalog` lists it."""
-    aggregate: Aggregate | None = None
+    aggregate: AggregateName | None = None
     """Uploads to global prototypes: mean; weighted by counts; so, as printed; ppa: by products n·c."""
-    refine: Refinement | None = None
+    refine: RefinementName | None = None
     """What the server does: none; thomson, simplex, nonnegative place directions; tgp, orthogonal learn."""
-    anchor: Anchor | None = None
+    anchor: AnchorName | None = None
     """Prototypes follow every round; or are settled by the first; or by the seed, without any exchange."""
     weight: Weight | None = None
     """λ, the weight of the alignment term. It belongs to its distance."""
-    distance: Distance | None = None
+    distance: DistanceName | None = None
     """Alignment per sample: mse (mean over dimensions), euclid (norm), sq (squared norm), cosine."""
     scale: Positive | None = None
     """γ: clients align to, and are compared with, γ times the global prototype."""
-    infer: Inference | None = None
+    infer: InferenceName | None = None
     """Which of the three logged accuracies is the accuracy: by head, global or local prototypes."""
     iterations: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """thomson, and simplex above d + 1 classes: the most iterations of the solver in a round."""
-    stopping: Stopping | None = None
+    stopping: StoppingName | None = None
     """thomson, simplex: ends when the force along the sphere settles; or the whole force, as published."""
     server_epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """tgp, orthogonal: passes over the uploaded prototypes per round."""
     server_network: bool | None = None
     """tgp, orthogonal: learn through two layers (F in the papers), or the vectors themselves."""
-    margin: Margin | None = None
+    margin: MarginName | None = None
     """tgp: δ(t) from the largest margin; from the largest distance of any pair; always τ; none."""
     tau: Positive | None = None
     """tgp: τ, the most that the margin δ(t) may be."""
@@ -70,11 +70,11 @@ class Method(Section):
     """orthogonal: γ, the weight of orthogonality to those of other classes."""
     sparsity: Annotated[int | float, BeforeValidator(_sparsity)] | None = None
     """Dimensions per class: their number, or a share of d (0.1 = a tenth); 0: all, no masks."""
-    masked: Masked | None = None
+    masked: MaskedName | None = None
     """sparsity: a class sees only its own dimensions of a sample: never; in the alignment; always."""
-    class_weights: ClassWeights | None = None
+    class_weights: ClassWeightsName | None = None
     """Alignment: equal; proportional to the client's share of the class; the same, by class means."""
-    curriculum: Curriculum | None = None
+    curriculum: CurriculumName | None = None
     """How λ rises to its value from one round to another; constant: it is there from the first."""
     curriculum_start: Round | None = None
     """The round, counted from 1, up to which λ is 0."""

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hpcfl.config.method import Method
+from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weights
 
 
-class Data(Section):
+class DataConfig(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "spiral"
     """The dataset: spiral, or the name of one that `hpcfl data prepare` made."""
     root: str = Field(default_factory=lambda: os.environ.get("HPCFL_DATA", "data"))
@@ -24,7 +24,7 @@ class Data(Section):
     """Images: by each channel's mean and deviation, or (x/255 − 0.5)/0.5 as the papers' code does."""
 
 
-class Partition(Section):
+class PartitionConfig(Section):
     name: Literal["dirichlet", "iid", "pathological", "nway_kshot", "natural", "file"] = "dirichlet"
     """How samples are dealt to clients; natural: a client is a writer; file: as partition.file says."""
     alpha: Annotated[float, Field(gt=0, le=1e6)] = 0.1
@@ -58,7 +58,7 @@ class Partition(Section):
         return given
 
 
-class Models(Section):
+class ModelsConfig(Section):
     group: str = "mlp4"
     """A group of architectures, with -htc4 for different heads, or one architecture for all clients."""
     list: Names | None = Field(default=None, min_length=1)
@@ -75,7 +75,7 @@ class Models(Section):
     """Clients of one architecture start from the same parameters."""
 
 
-class Train(Section):
+class TrainConfig(Section):
     lr: Positive = 0.01
     """Learning rate of the clients' SGD, which starts anew in each round."""
     batch_size: Count = 32
@@ -98,7 +98,7 @@ def _participation(value: Any) -> Any:
     return value
 
 
-class Federation(Section):
+class FederationConfig(Section):
     clients: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """How many clients there are."""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 25
@@ -114,7 +114,7 @@ class Federation(Section):
         return max(1, int(self.participation * self.clients + 0.5))
 
 
-class Log(Section):
+class LogConfig(Section):
     evaluate_every: Count = 1
     """Rounds between evaluations of all clients; the last round is always evaluated."""
     prototypes_every: Count = 10
@@ -125,7 +125,7 @@ class Log(Section):
     """Save beside them the pairwise distances of every iteration of thomson."""
 
 
-class Runtime(Section):
+class RuntimeConfig(Section):
     placement: Literal["pool", "pinned"] = "pool"
     """The ranks that share a device take its clients one by one; or every client stays on one rank."""
     arena: Literal["auto", "shared", "mapped", "private"] = "auto"
@@ -157,14 +157,14 @@ class Runtime(Section):
 class Config(Section):
     seed: Seed = 0
     """Keys every random choice but the partition."""
-    data: Data = Field(default_factory=Data)
-    partition: Partition = Partition()
-    models: Models = Models()
-    train: Train = Train()
-    method: Method = Method()
-    federation: Federation = Federation()
-    log: Log = Log()
-    runtime: Runtime = Runtime()
+    data: DataConfig = Field(default_factory=DataConfig)
+    partition: PartitionConfig = PartitionConfig()
+    models: ModelsConfig = ModelsConfig()
+    train: TrainConfig = TrainConfig()
+    method: MethodConfig = MethodConfig()
+    federation: FederationConfig = FederationConfig()
+    log: LogConfig = LogConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:

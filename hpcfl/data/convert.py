@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from hpcfl.data.prepared_file import Writer
+from hpcfl.data.prepared_file import PreparedFileWriter
 from hpcfl.data.sources.fetch import Progress
-from hpcfl.data.sources.raw_dataset import Found, Samples
+from hpcfl.data.sources.raw_dataset import RawDataset, RawSamples
 from hpcfl.data.sources.user_data import GRAY
 from hpcfl.errors import BadInput
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,7 +25,7 @@ BATCH = 256
 
 
 def convert(
-    found: Found, size: int | None, path: Path, show: Progress, provenance: Mapping[str, Any]
+    found: RawDataset, size: int | None, path: Path, show: Progress, provenance: Mapping[str, Any]
 ) -> None:
     """Writes a source to a file; `size`, if given, is the side that all images are brought to."""
     train, count = len(found.train), len(found.train) + len(found.test)
@@ -36,7 +36,7 @@ def convert(
     gray = _is_gray(image) if found.gray is None else found.gray
     batch, labels = [_pixels(image, size, gray)], [label]
     with h5py.File(path, "w", libver="earliest") as file:
-        writer = Writer(file, count, train, batch[0].shape)
+        writer = PreparedFileWriter(file, count, train, batch[0].shape)
         for image, label in samples:
             if len(batch) == BATCH:
                 writer.add(np.stack(batch))
@@ -54,7 +54,7 @@ def convert(
         writer.complete(y, names, found.writer, found.writers, provenance)
 
 
-def _read(part: str, samples: Samples) -> Iterator[tuple[Any, Any]]:
+def _read(part: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
     for i in range(len(samples)):
         try:
             yield samples[i]
@@ -83,7 +83,7 @@ def _pixels(image: Any, size: int | None, gray: bool) -> np.ndarray:
         raise BadInput(f"the source gives {type(image).__name__}, not images")
     image = _eight_bits(image, gray)
     if side not in (None, (image.height, image.width)):
-        transform = torchvision().transforms.functional
+        transform = load_torchvision().transforms.functional
         image = transform.center_crop(transform.resize(image, size), size)
     return np.asarray(image).reshape(image.height, image.width, -1)
 

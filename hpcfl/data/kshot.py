@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcfl.config.schema import Partition
-from hpcfl.data.partitioners import stratified, who_owns
+from hpcfl.config.schema import PartitionConfig
+from hpcfl.data.partitioners import class_owners, stratified
 from hpcfl.errors import BadInput
 
 
 def nway_kshot(
-    y: np.ndarray, train: int, clients: int, settings: Partition, rng: np.random.Generator
+    y: np.ndarray, train: int, clients: int, settings: PartitionConfig, rng: np.random.Generator
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns every client's train, test and unlabelled samples.
 
@@ -27,7 +27,7 @@ def nway_kshot(
         _drawn(settings.ways, settings.deviation, clients, rng), min(2, len(known_C)), len(known_C)
     )
     shots_M = np.maximum(1, _drawn(settings.shots, settings.deviation, clients, rng))
-    owners = who_owns(ways_M, len(known_C), rng)
+    owners = class_owners(ways_M, len(known_C), rng)
     owns_MC = np.array([[client in mine for mine in owners] for client in range(clients)])
     extra_MC = _shared_out(settings.unlabelled, owns_MC)
     train_M: list[list[np.ndarray]] = [[] for _ in range(clients)]

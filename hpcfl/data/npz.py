@@ -10,7 +10,7 @@ import numpy as np
 from hpcfl.errors import BadInput
 
 
-def arrays(path: str | Path, what: str) -> dict[str, np.ndarray]:
+def read_npz(path: str | Path, what: str) -> dict[str, np.ndarray]:
     """Returns the arrays of an .npz, whose checksums are verified on the way; `what` names it in an error."""
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:

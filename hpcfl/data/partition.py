@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcfl.config.schema import Partition
-from hpcfl.data import partitioners as deal
-from hpcfl.data import published
+from hpcfl.config.schema import PartitionConfig
+from hpcfl.data import partitioners, published
 from hpcfl.data.kshot import nway_kshot
 from hpcfl.data.split_file import read_split
 from hpcfl.errors import BadInput
@@ -30,7 +29,7 @@ class Split:
 def partition(
     y: np.ndarray,
     clients: int,
-    settings: Partition,
+    settings: PartitionConfig,
     train: int | None = None,
     writer: np.ndarray | None = None,
 ) -> list[Split]:
@@ -63,7 +62,7 @@ def partition(
 
 
 def _own(
-    y: np.ndarray, clients: int, settings: Partition, writer: np.ndarray | None
+    y: np.ndarray, clients: int, settings: PartitionConfig, writer: np.ndarray | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns what each client is dealt, its classes split alike into train and test."""
     rng = generator(settings.seed, "partition")
@@ -78,9 +77,9 @@ def _own(
         case "iid":
             parts = np.array_split(rng.permutation(len(y)), clients)
         case "dirichlet":
-            parts = deal.dirichlet(y, clients, settings.alpha, least, rng)
+            parts = partitioners.dirichlet(y, clients, settings.alpha, least, rng)
         case "pathological":
-            parts = deal.pathological(y, clients, settings.classes_per_client, least, rng)
+            parts = partitioners.pathological(y, clients, settings.classes_per_client, least, rng)
         case _:
-            parts = deal.natural(writer, clients, least, rng)
-    return [deal.stratified(part, y, settings.train_fraction, rng) for part in parts]
+            parts = partitioners.natural(writer, clients, least, rng)
+    return [partitioners.stratified(part, y, settings.train_fraction, rng) for part in parts]

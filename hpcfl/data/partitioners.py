@@ -57,7 +57,7 @@ def pathological(
 
     def draw() -> Draw:
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for k, mine in enumerate(who_owns(np.full(clients, classes_per_client), classes, rng)):
+        for k, mine in enumerate(class_owners(np.full(clients, classes_per_client), classes, rng)):
             indices = rng.permutation(of_class[k])
             if len(indices) < len(mine):
                 raise BadInput(f"{wanted}: class {k} has {len(indices)} samples for its {len(mine)} clients")
@@ -97,7 +97,7 @@ def _joined(dealt: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [np.concatenate(parts) for parts in zip(*dealt, strict=True)]
 
 
-def who_owns(number_M: np.ndarray, classes: int, rng: np.random.Generator) -> list[list[int]]:
+def class_owners(number_M: np.ndarray, classes: int, rng: np.random.Generator) -> list[list[int]]:
     """Returns the clients of each class, where client i has `number_M[i]` classes.
 
     Classes are dealt from shuffled decks, so any two differ by at most one in their number of clients.

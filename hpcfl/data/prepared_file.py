@@ -23,12 +23,12 @@ _VERIFIED: set[tuple[int, int, int, str]] = set()
 """Files that this process has verified: a study reads them once."""
 
 
-def locate(root: str | Path, name: str) -> Path:
+def prepared_path(root: str | Path, name: str) -> Path:
     """Returns where a prepared dataset lies."""
     return Path(root) / f"{name}.h5"
 
 
-def is_there(path: Path) -> bool:
+def is_prepared(path: Path) -> bool:
     """Says whether there is a file; where that may not be known, says so."""
     try:
         return path.is_file()
@@ -36,7 +36,7 @@ def is_there(path: Path) -> bool:
         raise BadInput(f"cannot look for {path}: {error.strerror}") from None
 
 
-def prepared(root: str | Path) -> list[str]:
+def prepared_names(root: str | Path) -> list[str]:
     """Returns the names of the files in a directory that may be prepared datasets."""
     try:
         return sorted(path.stem for path in Path(root).glob("*.h5") if path.is_file())
@@ -44,7 +44,7 @@ def prepared(root: str | Path) -> list[str]:
         raise BadInput(f"cannot look into {root}: {error.strerror}") from None
 
 
-class Writer:
+class PreparedFileWriter:
     """Writes a prepared file, batch by batch; `complete` adds what is known at the end."""
 
     def __init__(self, file: h5py.File, count: int, train: int, shape: tuple[int, ...]):
@@ -149,7 +149,7 @@ def open_prepared(path: Path) -> Dataset:
         raise _damaged(path, f"a part is missing or wrong: {error}") from None
 
 
-def verify(data: Dataset) -> None:
+def verify_images(data: Dataset) -> None:
     """Reads every image and raises BadInput if one was altered; the node has them in memory afterwards."""
     if data.file is None:
         return

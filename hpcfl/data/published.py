@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcfl.config.schema import Partition
+from hpcfl.config.schema import PartitionConfig
 from hpcfl.data.partitioners import dirichlet
 from hpcfl.errors import BadInput
 
@@ -12,7 +12,7 @@ MIN_SAMPLES = 40
 """10 ÷ (1 − 0.75), the generator's constant in PFLlib and FedTGP; 128 in FedORGP, 4 in ProtoNorm."""
 
 
-def partition(y: np.ndarray, clients: int, settings: Partition) -> list[tuple[np.ndarray, np.ndarray]]:
+def partition(y: np.ndarray, clients: int, settings: PartitionConfig) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns every client's train and test samples, in the order in which the generator leaves them."""
     rng = np.random.RandomState(settings.seed)  # its stream is what was published
     least = int(min(settings.min_samples or MIN_SAMPLES, len(y) / clients / 2))

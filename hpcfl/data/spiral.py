@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcfl.config.schema import Data
+from hpcfl.config.schema import DataConfig
 from hpcfl.utils.seeds import generator
 
 CLASSES = 6
 
 
-def spiral(settings: Data) -> tuple[np.ndarray, np.ndarray]:
+def spiral(settings: DataConfig) -> tuple[np.ndarray, np.ndarray]:
     """Returns the points, each coordinate standardised over all of them, and their arms.
 
     Point i of n on arm k lies at radius r_i from 1 to 10 and angle ω: x = r sin ω, y = r cos ω. FedNH's

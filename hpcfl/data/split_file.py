@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.data.npz import arrays
+from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import aside, put
+from hpcfl.utils.files import move_into_place, part_file
 
 PARTS = ("train", "test", "unlabelled")
 
 
 def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, ...]]:
     """Returns every client's samples, exactly as given: indices into the prepared order."""
-    found = arrays(file, f"partition.file = {file!r}")
+    found = read_npz(file, f"partition.file = {file!r}")
     there = 0
     while f"train_{there}" in found and f"test_{there}" in found:
         there += 1
@@ -51,7 +51,7 @@ def write_split(path: Path, split: Sequence[tuple[np.ndarray, np.ndarray, np.nda
         for part, index in zip(PARTS, parts, strict=True)
         if part != "unlabelled" or len(index)
     }
-    with aside(path) as part:
+    with part_file(path) as part:
         with open(part, "wb") as file:  # savez would add .npz to a name
             np.savez(file, allow_pickle=False, **columns)
-        put(part, path)
+        move_into_place(part, path)

@@ -9,35 +9,35 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcfl.comm.communicator import Link, Word, open_link
-from hpcfl.comm.launcher import SETTLE, Launcher, launcher, speaks
-from hpcfl.comm.serial import Solo
-from hpcfl.config.loading import load
+from hpcfl.comm.communicator import Communicator, ControlFlags, open_communicator
+from hpcfl.comm.launcher import SETTLE, Launcher, find_launcher, is_first_process
+from hpcfl.comm.serial import SerialCommunicator
+from hpcfl.config.loading import load_config
 from hpcfl.config.schema import Config
 from hpcfl.doctor.disk import free_bytes
 from hpcfl.doctor.finding import Finding, ok, summary
 from hpcfl.doctor.startup_check import check_start
 from hpcfl.errors import Refused
-from hpcfl.federation.run_plan import Federation, plan
-from hpcfl.log.existing_run import default_path
-from hpcfl.runtime.exit_handling import DONE, FAILED, Watchdog, guarded
+from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.log.existing_run import default_log_path
+from hpcfl.runtime.exit_handling import DONE, FAILED, LauncherWatchdog, run_guarded
 
 if TYPE_CHECKING:
-    from hpcfl.doctor.rank_info import Facts
+    from hpcfl.doctor.rank_info import RankInfo
 
 PATIENCE = 300.0
 """Seconds that one step may take."""
 
 
-class Patience(threading.Thread):
+class StepTimeout(threading.Thread):
     """Ends this rank, and says at what, if a step takes too long: a file system or MPI may never answer."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.says, self.over = speaks(), threading.Event()
+        self.says, self.over = is_first_process(), threading.Event()
         self.step("reading the configuration")
 
-    def __enter__(self) -> Patience:
+    def __enter__(self) -> StepTimeout:
         self.start()
         return self
 
@@ -59,66 +59,66 @@ class Patience(threading.Thread):
         os._exit(FAILED)
 
 
-def doctor(path: str | None, settings: Sequence[str], out: str | None) -> int:
+def run_doctor(path: str | None, settings: Sequence[str], out: str | None) -> int:
     """Checks the machine for a run, prints one line for each check, and returns the exit code.
 
     Processes that a launcher started but MPI does not link are a finding, not an error: the first speaks.
     """
-    with Patience() as patience:
-        return _meet(launcher(), path, settings, out, patience)
+    with StepTimeout() as patience:
+        return _meet(find_launcher(), path, settings, out, patience)
 
 
 def _meet(
-    found: Launcher | None, path: str | None, settings: Sequence[str], out: str | None, patience: Patience
+    found: Launcher | None, path: str | None, settings: Sequence[str], out: str | None, patience: StepTimeout
 ) -> int:
     """Links the ranks, if they can be, and examines."""
     try:
-        config: Config | Exception = load(path, settings)
+        config: Config | Exception = load_config(path, settings)
     except Exception as problem:
         if found is None:
             raise
         config = problem  # raised once there is a link, so that all ranks end alike
     early = [] if found is None else check_start(found, os.environ, free_bytes("/dev/shm"))
-    if speaks():
+    if is_first_process():
         for finding in early:  # now: MPI may not come back
             print(finding.line(), flush=True)
     patience.step("starting MPI (does the launcher belong to this MPI?)", alone=False)
     refusal = ""
     try:
-        link = open_link(found)
+        link = open_communicator(found)
     except Refused as error:
-        if not speaks():
+        if not is_first_process():
             return DONE  # the first process's code is the job's
-        link, refusal = Solo(), " ".join(str(error).split())
+        link, refusal = SerialCommunicator(), " ".join(str(error).split())
     if found is not None:
-        Watchdog().start()
-    return guarded(link, lambda: _examine(link, found, config, out, refusal, early, patience))
+        LauncherWatchdog().start()
+    return run_guarded(link, lambda: _examine(link, found, config, out, refusal, early, patience))
 
 
 def _examine(
-    link: Link,
+    link: Communicator,
     found: Launcher | None,
     config: Config | Exception,
     out: str | None,
     refusal: str,
     early: Sequence[Finding],
-    patience: Patience,
+    patience: StepTimeout,
 ) -> int:
     """Gathers facts, prints what follows from them, and at last tries an exchange."""
     with link.agreed():
         if isinstance(config, Exception):
             raise config
     assert isinstance(config, Config)
-    from hpcfl.doctor.rank_info import look
+    from hpcfl.doctor.rank_info import collect_rank_info
 
     patience.step("looking at disks, data and devices")
-    mine = look(link, found, config, default_path(config) if out is None else Path(out))
+    mine = collect_rank_info(link, found, config, default_log_path(config) if out is None else Path(out))
     patience.step("waiting for the other ranks", alone=False)
     facts = link.facts(mine)
-    fed: Federation | None = None
+    fed: RunPlan | None = None
     with link.agreed():
         if link.is_server and not any(each.dataset[1] for each in facts):
-            fed = plan(config)
+            fed = plan_run(config)
     said = list(early)
     if link.is_server:
         for finding in _findings(facts, config, fed, refusal):
@@ -134,44 +134,42 @@ def _examine(
 
 
 def _findings(
-    facts: Sequence[Facts], config: Config, fed: Federation | None, refusal: str
+    facts: Sequence[RankInfo], config: Config, fed: RunPlan | None, refusal: str
 ) -> Iterator[Finding]:
     """Yields what follows from the facts, in the order in which a run meets it."""
-    from hpcfl.doctor import mpi_checks as mpi
-    from hpcfl.doctor import rank_checks as ranks
-    from hpcfl.doctor import storage_checks as room
-    from hpcfl.doctor.requirements import needs
+    from hpcfl.doctor import mpi_checks, rank_checks, storage_checks
+    from hpcfl.doctor.requirements import requirements
 
     runtime = config.runtime
-    yield ranks.check_launch(facts, refusal)
-    yield mpi.check_library(facts)
-    yield mpi.check_fabric(facts)
-    yield mpi.check_versions(facts)
-    yield ranks.check_cores(facts, runtime.threads)
-    yield ranks.check_binding(facts, runtime.threads)
-    yield ranks.check_devices(facts, runtime.device)
-    yield ranks.check_workers(facts, config.federation.per_round)
-    yield room.check_dataset(facts, config.data.name)
-    need = needs(fed, facts) if fed else None
-    yield room.check_shared(facts, need, runtime.arena)
-    yield room.check_memory(facts, need)
-    yield room.check_output(facts)
-    yield room.check_lock(facts)
-    yield room.check_space(facts, need)
-    yield mpi.check_segments(facts)
+    yield rank_checks.check_launch(facts, refusal)
+    yield mpi_checks.check_library(facts)
+    yield mpi_checks.check_fabric(facts)
+    yield mpi_checks.check_versions(facts)
+    yield rank_checks.check_cores(facts, runtime.threads)
+    yield rank_checks.check_binding(facts, runtime.threads)
+    yield rank_checks.check_devices(facts, runtime.device)
+    yield rank_checks.check_workers(facts, config.federation.per_round)
+    yield storage_checks.check_dataset(facts, config.data.name)
+    need = requirements(fed, facts) if fed else None
+    yield storage_checks.check_shared(facts, need, runtime.arena)
+    yield storage_checks.check_memory(facts, need)
+    yield storage_checks.check_output(facts)
+    yield storage_checks.check_lock(facts)
+    yield storage_checks.check_space(facts, need)
+    yield mpi_checks.check_segments(facts)
 
 
-def _exchange(link: Link) -> Finding | None:
+def _exchange(link: Communicator) -> Finding | None:
     """Tries what a round does: ranks meet, a broadcast goes down, a gather comes up."""
     if link.size == 1:
         return None
     import numpy as np
 
     link.meet(pretend_nodes=1, stall_minutes=0)
-    link.broadcast(Word.GO, np.zeros(1, dtype=np.uint8))
+    link.broadcast(ControlFlags.GO, np.zeros(1, dtype=np.uint8))
     start = time.perf_counter()
-    link.broadcast(Word.GO, np.zeros(1000, dtype=np.uint8))
-    _, arrived = link.gather(Word.GO, np.full(3, link.rank % 256, dtype=np.uint8))
+    link.broadcast(ControlFlags.GO, np.zeros(1000, dtype=np.uint8))
+    _, arrived = link.gather(ControlFlags.GO, np.full(3, link.rank % 256, dtype=np.uint8))
     took = time.perf_counter() - start
     assert all(body.tolist() == [rank % 256] * 3 for rank, body in enumerate(arrived))
     return ok("exchange", f"{link.size} ranks met and answered in {1000 * took:.1f} ms")

@@ -31,7 +31,7 @@ REMOTE = frozenset(
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputDirectory:
     """Where a log would go, as one node sees it."""
 
     directory: str
@@ -44,20 +44,22 @@ class Place:
     mount: Mount = Mount()
 
 
-def probe(path: Path) -> Place:
+def probe_output(path: Path) -> OutputDirectory:
     """Tries what a run does beside its log, and leaves nothing behind."""
     directory = path.parent
     name = str(directory.absolute())
     try:
         if path.is_dir():
-            return Place(name, trouble=f"{path} is a directory")
+            return OutputDirectory(name, trouble=f"{path} is a directory")
         if not directory.is_dir():
             there = os.path.lexists(directory)
-            return Place(name, trouble="not a directory" if there else "there is none", missing=not there)
+            return OutputDirectory(
+                name, trouble="not a directory" if there else "there is none", missing=not there
+            )
         free = free_bytes(directory)
         handle, trial = tempfile.mkstemp(prefix=".hpcfl-doctor-", dir=directory)
     except OSError as error:
-        return Place(name, trouble=error.strerror or str(error))
+        return OutputDirectory(name, trouble=error.strerror or str(error))
     trouble = lock = ""
     try:
         os.write(handle, bytes(BLOCK))
@@ -70,7 +72,7 @@ def probe(path: Path) -> Place:
             os.close(handle)
         with contextlib.suppress(OSError):
             os.unlink(trial)
-    return Place(name, trouble, False, lock, free, mount_of(directory))
+    return OutputDirectory(name, trouble, False, lock, free, mount_of(directory))
 
 
 def _lock(handle: int) -> str:

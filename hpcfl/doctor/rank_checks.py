@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from hpcfl.doctor.finding import Finding, ok, problem, some, warning
-from hpcfl.doctor.rank_info import Facts
+from hpcfl.doctor.finding import Finding, first_few, ok, problem, warning
+from hpcfl.doctor.rank_info import RankInfo
 from hpcfl.runtime import cores
-from hpcfl.utils.formatting import many
+from hpcfl.utils.formatting import plural
 
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE", "FLUX_JOB_SIZE")
 """Set by launchers for the processes that they start: how many."""
@@ -21,14 +21,14 @@ OWN_MPIRUN = (
 )
 
 
-def by_host(facts: Sequence[Facts]) -> dict[str, list[Facts]]:
-    found: dict[str, list[Facts]] = {}
+def by_host(facts: Sequence[RankInfo]) -> dict[str, list[RankInfo]]:
+    found: dict[str, list[RankInfo]] = {}
     for each in facts:
         found.setdefault(each.host, []).append(each)
     return found
 
 
-def check_launch(facts: Sequence[Facts], refusal: str = "") -> Finding:
+def check_launch(facts: Sequence[RankInfo], refusal: str = "") -> Finding:
     """Did the launcher start one job, or many processes that each think they are alone?
 
     `refusal` is why the ranks could not be linked.
@@ -41,19 +41,19 @@ def check_launch(facts: Sequence[Facts], refusal: str = "") -> Finding:
         return _check_one(name, first)
     hosts = by_host(facts)
     started = first.launcher.name if first.launcher else "an unknown launcher"
-    counts = some([f"{host} {len(ranks)}" for host, ranks in hosts.items()])
+    counts = first_few([f"{host} {len(ranks)}" for host, ranks in hosts.items()])
     nodes = sum(each.local_rank == 0 for each in facts)
     if nodes > len(hosts):
         return warning(
             name,
-            f"{started}: {many(len(facts), 'rank')}, {many(len(hosts), 'host')} ({counts}), where MPI sees "
+            f"{started}: {plural(len(facts), 'rank')}, {plural(len(hosts), 'host')} ({counts}), where MPI sees "
             f"{nodes} nodes: ranks of a host do not share memory",
             "start all ranks of a host in one container, or in containers with its /dev/shm and its name",
         )
-    return ok(name, f"{started}: {many(len(facts), 'rank')} on {many(len(hosts), 'node')} ({counts})")
+    return ok(name, f"{started}: {plural(len(facts), 'rank')} on {plural(len(hosts), 'node')} ({counts})")
 
 
-def _check_one(name: str, it: Facts) -> Finding:
+def _check_one(name: str, it: RankInfo) -> Finding:
     claimed = {key: it.environ[key] for key in SIZES if _number(it.environ, key) > 1}
     if not it.launcher:
         claimed |= {key: it.environ[key] for key in RANKS if key in it.environ}
@@ -77,11 +77,11 @@ def _number(environ: Mapping[str, str], key: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def check_cores(facts: Sequence[Facts], threads: int) -> Finding:
+def check_cores(facts: Sequence[RankInfo], threads: int) -> Finding:
     """Is there a core for every thread that computes? The server sleeps while workers train."""
     workers = max(1, len(facts) - 1)
-    total = cores.total((each.host, each.cores) for each in facts)
-    seen = f"{many(workers, 'worker')} × {many(threads, 'thread')} on {many(total, 'core')}"
+    total = cores.total_cores((each.host, each.cores) for each in facts)
+    seen = f"{plural(workers, 'worker')} × {plural(threads, 'thread')} on {plural(total, 'core')}"
     if workers * threads <= total:
         return ok("cores", seen)
     return warning(
@@ -92,7 +92,7 @@ def check_cores(facts: Sequence[Facts], threads: int) -> Finding:
     )
 
 
-def check_binding(facts: Sequence[Facts], threads: int) -> Finding:
+def check_binding(facts: Sequence[RankInfo], threads: int) -> Finding:
     """May the ranks of a host run on different cores, on all that the job has there?"""
     name = "binding"
     narrow = 0
@@ -104,19 +104,19 @@ def check_binding(facts: Sequence[Facts], threads: int) -> Finding:
             same = "the same core" if len(used) == 1 else f"the same {len(used)} cores"
             what = f"all {len(ranks)} ranks of {host} are bound to {same}"
             if len(set(sets)) > 1:
-                what = f"the {len(ranks)} ranks of {host} are bound to {many(len(used), 'core')}"
+                what = f"the {len(ranks)} ranks of {host} are bound to {plural(len(used), 'core')}"
             return problem(name, f"{what}, the job has {there} there", _unbind(facts[0], threads))
         narrow += sum(len(own) < min(threads, there) for own in sets)
     if narrow:
         return warning(
             name,
-            f"{many(narrow, 'rank')} may run on fewer cores than runtime.threads = {threads}",
+            f"{plural(narrow, 'rank')} may run on fewer cores than runtime.threads = {threads}",
             _unbind(facts[0], threads),
         )
     return ok(name, _binding_words(facts))
 
 
-def _binding_words(facts: Sequence[Facts]) -> str:
+def _binding_words(facts: Sequence[RankInfo]) -> str:
     sizes = sorted({len(each.cores[0]) for each in facts})
     free = all(len(each.cores[0]) >= each.allotted for each in facts)
     quota = min(each.cores[1] for each in facts)
@@ -125,7 +125,7 @@ def _binding_words(facts: Sequence[Facts]) -> str:
     return words + ("" if math.isinf(quota) else f", within a quota of {quota:g} cores")
 
 
-def _unbind(it: Facts, threads: int) -> str:
+def _unbind(it: RankInfo, threads: int) -> str:
     """Returns how this launcher is told to leave ranks the cores that they need."""
     if it.launcher is None:
         return "start it without taskset, or ask the batch system for more cores"
@@ -137,7 +137,7 @@ def _unbind(it: Facts, threads: int) -> str:
     return "mpirun -bind-to none"
 
 
-def check_devices(facts: Sequence[Facts], setting: str) -> Finding:
+def check_devices(facts: Sequence[RankInfo], setting: str) -> Finding:
     """Does every rank have the device that runtime.device asks for?"""
     name = "devices"
     without = [host for host, ranks in by_host(facts).items() if not all(each.gpus.count for each in ranks)]
@@ -154,7 +154,7 @@ def check_devices(facts: Sequence[Facts], setting: str) -> Finding:
     if without and setting == "cuda":
         return problem(
             name,
-            f"runtime.device = 'cuda', but ranks on {some(without)} see no GPU",
+            f"runtime.device = 'cuda', but ranks on {first_few(without)} see no GPU",
             _gpu_remedy(facts) + ", or set runtime.device=cpu",
         )
     if len(without) == len(by_host(facts)):
@@ -164,29 +164,29 @@ def check_devices(facts: Sequence[Facts], setting: str) -> Finding:
     if without:
         return warning(
             name,
-            f"ranks on {some(without)} see no GPU, others do: a device's type changes the last bits",
+            f"ranks on {first_few(without)} see no GPU, others do: a device's type changes the last bits",
             "ask for the same on all nodes, or set runtime.device=cuda or cpu",
         )
     return ok(name, "; ".join(_gpu_words(host, ranks) for host, ranks in by_host(facts).items()))
 
 
-def _gpu_remedy(facts: Sequence[Facts]) -> str:
+def _gpu_remedy(facts: Sequence[RankInfo]) -> str:
     torch = facts[0].versions.get("torch", "")
     if any(each.gpus.hardware for each in facts):
         return f"install a torch with CUDA (this is {torch}) and look at CUDA_VISIBLE_DEVICES"
     return "ask the batch system for GPUs (Slurm: --gpus-per-node=)"
 
 
-def _gpu_words(host: str, ranks: Sequence[Facts]) -> str:
+def _gpu_words(host: str, ranks: Sequence[RankInfo]) -> str:
     counts = sorted({each.gpus.count for each in ranks})
-    number = f"{counts[0]} to {counts[-1]} GPUs" if len(counts) > 1 else many(counts[0], "GPU")
-    return f"{host}: {many(len(ranks), 'rank')}, each sees {number}"
+    number = f"{counts[0]} to {counts[-1]} GPUs" if len(counts) > 1 else plural(counts[0], "GPU")
+    return f"{host}: {plural(len(ranks), 'rank')}, each sees {number}"
 
 
-def check_workers(facts: Sequence[Facts], per_round: int) -> Finding:
+def check_workers(facts: Sequence[RankInfo], per_round: int) -> Finding:
     """Will every worker have a client to train?"""
     workers = max(1, len(facts) - 1)
-    seen = f"{many(per_round, 'client')} per round for {many(workers, 'worker')}"
+    seen = f"{plural(per_round, 'client')} per round for {plural(workers, 'worker')}"
     if workers <= per_round:
         return ok("clients", seen)
     return warning(

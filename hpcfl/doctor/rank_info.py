@@ -13,17 +13,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from hpcfl import __version__
-from hpcfl.comm.communicator import Link
+from hpcfl.comm.communicator import Communicator
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.mpi_library import Library, library
+from hpcfl.comm.mpi_library import MpiLibrary, find_mpi_library
 from hpcfl.config.identity import fingerprint
 from hpcfl.config.schema import Config
-from hpcfl.data.load import read
-from hpcfl.doctor.disk import Mount, Place, mount_of, probe
-from hpcfl.doctor.shm_segments import Segment, stale
+from hpcfl.data.load import load_dataset
+from hpcfl.doctor.disk import Mount, OutputDirectory, mount_of, probe_output
+from hpcfl.doctor.shm_segments import Segment, stale_segments
 from hpcfl.errors import BadInput
 from hpcfl.runtime import cores
-from hpcfl.runtime.devices import device_for, set_up
+from hpcfl.runtime.devices import device_for, set_up_torch
 
 SHARED_MEMORY = Path("/dev/shm")
 PACKAGES = ("torch", "numpy", "scipy", "h5py", "mpi4py")
@@ -39,7 +39,7 @@ VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Gpus:
+class GpuInfo:
     """What torch sees on a rank."""
 
     count: int = 0
@@ -50,7 +50,7 @@ class Gpus:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RankInfo:
     """One rank's."""
 
     host: str
@@ -58,20 +58,20 @@ class Facts:
     local_rank: int = 0
     launcher: Launcher | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
-    cores: cores.Mine = (frozenset((0,)), float("inf"))
+    cores: cores.RankCores = (frozenset((0,)), float("inf"))
     allotted: int = 1
     """Cores of this host that the job may use, whatever its ranks are bound to."""
-    gpus: Gpus = Gpus()
+    gpus: GpuInfo = GpuInfo()
     shared: tuple[int, int] = (0, 0)
     """Bytes of shared memory: free, and in all."""
     temporary: tuple[str, int, Mount] = ("", 0, Mount())
     """The temporary directory, its free bytes and its file system."""
     memory: int = 0
-    place: Place | None = None
+    place: OutputDirectory | None = None
     """Where the log goes; only on the first rank of a node."""
     dataset: tuple[str, str] = ("", "")
     """Fingerprint of configuration and data, and why the data cannot be read."""
-    library: Library = Library()  # noqa: RUF009  # it is frozen
+    library: MpiLibrary = MpiLibrary()  # noqa: RUF009  # it is frozen
     wheel: bool = False
     """The MPI library is part of the Python environment."""
     fabric: tuple[str, ...] = ()
@@ -80,32 +80,32 @@ class Facts:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(link: Link, found: Launcher | None, config: Config, out: Path) -> Facts:
+def collect_rank_info(link: Communicator, found: Launcher | None, config: Config, out: Path) -> RankInfo:
     """Returns what this rank sees; torch is loaded here."""
-    set_up(config.runtime, link.local_rank, on="cpu")
-    from hpcfl.plan.machine import here
-    from hpcfl.runtime.arena import room_here
+    set_up_torch(config.runtime, link.local_rank, on="cpu")
+    from hpcfl.plan.machine import machine_like_here
+    from hpcfl.runtime.arena import free_space
 
-    first, mpi = link.local_rank == 0, library()
-    room, temporary = room_here(), tempfile.gettempdir()
-    return Facts(
+    first, mpi = link.local_rank == 0, find_mpi_library()
+    room, temporary = free_space(), tempfile.gettempdir()
+    return RankInfo(
         platform.node(),
         link.rank,
         link.local_rank,
         found,
         {name: os.environ[name] for name in VARIABLES if name in os.environ},
-        cores.mine(),
+        cores.own_cores(),
         allotted(),
-        gpus(config.runtime.device, link.local_rank),
+        find_gpus(config.runtime.device, link.local_rank),
         (room.shared, _size(SHARED_MEMORY)),
         (temporary, room.mapped, mount_of(temporary)),
-        here(1, 1, 0, None, None, None).memory,
-        probe(out) if first else None,
+        machine_like_here(1, 1, 0, None, None, None).memory,
+        probe_output(out) if first else None,
         _dataset(config),
         mpi,
         _within_python(mpi.path),
         tuple(_names(Path("/sys/class/infiniband"), Path("/sys/class/cxi"))),
-        tuple(stale(SHARED_MEMORY, Path(temporary))) if first else (),
+        tuple(stale_segments(SHARED_MEMORY, Path(temporary))) if first else (),
         {"hpcfl": __version__, "python": platform.python_version()}
         | {name: _version(name) for name in PACKAGES},
     )
@@ -133,7 +133,7 @@ def _count(ranges: str) -> int:
     return sum(end[-1] - end[0] + 1 for end in ends)
 
 
-def gpus(setting: str, local_rank: int) -> Gpus:
+def find_gpus(setting: str, local_rank: int) -> GpuInfo:
     """Returns what torch sees of GPUs; one is tried, because only then do some troubles show."""
     import torch
 
@@ -147,12 +147,12 @@ def gpus(setting: str, local_rank: int) -> Gpus:
             torch.zeros(1, device=device_for(setting, local_rank, count)).cpu()
         except RuntimeError as error:
             trouble = str(error).splitlines()[0]
-    return Gpus(count, hardware, trouble)
+    return GpuInfo(count, hardware, trouble)
 
 
 def _dataset(config: Config) -> tuple[str, str]:
     try:
-        return f"{fingerprint(config)} {read(config.data).checksum}", ""
+        return f"{fingerprint(config)} {load_dataset(config.data).checksum}", ""
     except BadInput as error:
         return fingerprint(config), str(error)
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcfl.doctor.rank_checks import by_host
-from hpcfl.doctor.rank_info import Facts
-from hpcfl.doctor.storage_checks import Needs
-from hpcfl.federation.run_plan import Federation
-from hpcfl.log.size import expected
+from hpcfl.doctor.rank_info import RankInfo
+from hpcfl.doctor.storage_checks import Requirements
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import Machine
 
 
 @dataclass(frozen=True)
-class Seen(Machine):
+class ObservedMachine(Machine):
     """A machine of which it is known which rank is on which node."""
 
     where: tuple[int, ...]
@@ -27,24 +27,27 @@ class Seen(Machine):
         return self.where[rank]
 
 
-def needs(fed: Federation, facts: Sequence[Facts]) -> Needs:
+def requirements(fed: RunPlan, facts: Sequence[RankInfo]) -> Requirements:
     """Returns the bytes of arena and memory on each host, and of log and checkpoints."""
     runtime, hosts = fed.config.runtime, list(by_host(facts))
     known = (fed.architectures, fed.data.shape, *fed.dims)
     counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
-    forecast = Forecast(fed, counted, seen(facts, runtime.device), program())
+    forecast = Forecast(fed, counted, observed_machine(facts, runtime.device), process_memory())
     states = sum(forecast.records.state(i).nbytes for i in range(len(fed.clients)))
-    return Needs(
+    return Requirements(
         {host: forecast.arena(node) for node, host in enumerate(hosts)},
         {host: forecast.node_memory(node).total for node, host in enumerate(hosts)},
-        {"log": expected(fed), "checkpoints": int(1.5 * states)},  # two of them, and one being written
+        {
+            "log": expected_log_size(fed),
+            "checkpoints": int(1.5 * states),
+        },  # two of them, and one being written
     )
 
 
-def seen(facts: Sequence[Facts], device: str) -> Seen:
+def observed_machine(facts: Sequence[RankInfo], device: str) -> ObservedMachine:
     """Returns the machine that the ranks see; where a GPU is asked for and missing, as if it were there."""
     hosts = list(by_host(facts))
-    return Seen(
+    return ObservedMachine(
         ranks=len(facts),
         nodes=len(hosts),
         devices=max(device == "cuda", *(each.gpus.count for each in facts)),
@@ -56,7 +59,7 @@ def seen(facts: Sequence[Facts], device: str) -> Seen:
     )
 
 
-def program(rollup: Path = Path("/proc/self/smaps_rollup")) -> tuple[int, int]:
+def process_memory(rollup: Path = Path("/proc/self/smaps_rollup")) -> tuple[int, int]:
     """Returns the bytes that a rank has by itself and those it shares: about those of this process."""
     try:
         rows = [line.split() for line in rollup.read_text().splitlines()]

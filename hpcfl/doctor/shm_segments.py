@@ -28,7 +28,7 @@ class Segment:
     nbytes: int
 
 
-def stale(
+def stale_segments(
     shared: Path, temporary: Path, proc: Path = Path("/proc"), now: float | None = None
 ) -> list[Segment]:
     """Returns the segments of this user that none of their processes maps, nor any of the same job."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hpcfl.doctor.disk import Place
-from hpcfl.doctor.finding import Finding, ok, problem, some, warning
+from hpcfl.doctor.disk import OutputDirectory
+from hpcfl.doctor.finding import Finding, first_few, ok, problem, warning
 from hpcfl.doctor.rank_checks import by_host
-from hpcfl.doctor.rank_info import Facts
+from hpcfl.doctor.rank_info import RankInfo
 from hpcfl.errors import BadInput
-from hpcfl.utils.formatting import kilobytes
+from hpcfl.utils.formatting import format_bytes
 
 UNKNOWN = "; what the run needs is known when the dataset is there"
 LOCAL = {"nolock", "localflock", "local_lock=all", "local_lock=flock"}
@@ -21,7 +21,7 @@ LARGER = "more shared memory (docker run --shm-size=; root: mount -o remount,siz
 
 
 @dataclass(frozen=True)
-class Needs:
+class Requirements:
     """Bytes that a run takes, by the host's name where it depends on it."""
 
     arena: Mapping[str, int]
@@ -30,20 +30,20 @@ class Needs:
     """In the directory of the log, by what it is for."""
 
 
-def check_shared(facts: Sequence[Facts], needs: Needs | None, setting: str) -> Finding:
+def check_shared(facts: Sequence[RankInfo], needs: Requirements | None, setting: str) -> Finding:
     """Does the arena fit into shared memory, and where does it go if it does not?"""
-    from hpcfl.runtime.arena import SPARE, Room, choose
+    from hpcfl.runtime.arena import SPARE, FreeSpace, choose_arena
 
     name = "shared memory"
     least = min(facts, key=lambda each: each.shared[0])
-    seen = f"{kilobytes(least.shared[0])} free of {kilobytes(least.shared[1])} on {least.host}"
+    seen = f"{format_bytes(least.shared[0])} free of {format_bytes(least.shared[1])} on {least.host}"
     if needs is None:
         return ok(name, seen + UNKNOWN)
     most = max(needs.arena.values())
-    seen = f"{seen}, the arena needs {kilobytes(most)} and leaves {kilobytes(SPARE)} to others"
-    rooms = {each.host: Room(each.shared[0], each.temporary[1]) for each in facts}
+    seen = f"{seen}, the arena needs {format_bytes(most)} and leaves {format_bytes(SPARE)} to others"
+    rooms = {each.host: FreeSpace(each.shared[0], each.temporary[1]) for each in facts}
     try:
-        kind, why = choose(setting, [(host, 0, need) for host, need in needs.arena.items()], rooms)
+        kind, why = choose_arena(setting, [(host, 0, need) for host, need in needs.arena.items()], rooms)
     except BadInput as error:
         return problem(name, f"{seen}: {error}", f"set runtime.arena=auto, or {LARGER}")
     if not why:
@@ -63,10 +63,10 @@ def check_shared(facts: Sequence[Facts], needs: Needs | None, setting: str) -> F
     )
 
 
-def check_memory(facts: Sequence[Facts], needs: Needs | None) -> Finding:
+def check_memory(facts: Sequence[RankInfo], needs: Requirements | None) -> Finding:
     """Do all ranks of a node fit into its memory?"""
     least = min(facts, key=lambda each: each.memory)
-    seen = f"{kilobytes(least.memory)} on {least.host}"
+    seen = f"{format_bytes(least.memory)} on {least.host}"
     if needs is None:
         return ok("memory", seen + UNKNOWN)
     for host, need in needs.memory.items():
@@ -74,13 +74,13 @@ def check_memory(facts: Sequence[Facts], needs: Needs | None) -> Finding:
         if need > there:
             return problem(
                 "memory",
-                f"{host} has {kilobytes(there)}, its ranks need about {kilobytes(need)}",
+                f"{host} has {format_bytes(there)}, its ranks need about {format_bytes(need)}",
                 "start fewer ranks per node, or ask for more memory; hpcfl plan shows what takes it",
             )
-    return ok("memory", f"{seen}, about {kilobytes(max(needs.memory.values()))} needed")
+    return ok("memory", f"{seen}, about {format_bytes(max(needs.memory.values()))} needed")
 
 
-def check_output(facts: Sequence[Facts]) -> Finding:
+def check_output(facts: Sequence[RankInfo]) -> Finding:
     """Can the log be written? Rank 0 writes it."""
     name, place = "output", _place(facts)
     if place.trouble:
@@ -90,13 +90,13 @@ def check_output(facts: Sequence[Facts]) -> Finding:
     if others:
         return warning(
             name,
-            f"{place.directory} can be written to, but not from {some(others)}",
+            f"{place.directory} can be written to, but not from {first_few(others)}",
             "choose an --out on a file system that all nodes share",
         )
     return ok(name, f"{place.directory} can be written to ({place.mount.kind})")
 
 
-def check_lock(facts: Sequence[Facts]) -> Finding:
+def check_lock(facts: Sequence[RankInfo]) -> Finding:
     """Can a file be locked there, against a second job and for HDF5's readers?"""
     name, place = "lock", _place(facts)
     if place.trouble:
@@ -124,17 +124,17 @@ def check_lock(facts: Sequence[Facts]) -> Finding:
     return ok(name, "files can be locked there")
 
 
-def check_space(facts: Sequence[Facts], needs: Needs | None) -> Finding:
+def check_space(facts: Sequence[RankInfo], needs: Requirements | None) -> Finding:
     """Is there room for the log, twice, and for what else the run keeps?"""
     name, place = "disk space", _place(facts)
     if place.trouble:
         return ok(name, "not known: nothing can be written there")
-    seen = f"{kilobytes(place.free)} free in {place.directory}"
+    seen = f"{format_bytes(place.free)} free in {place.directory}"
     if needs is None:
         return ok(name, seen + UNKNOWN)
     need = DOUBLE * sum(needs.disk.values())
-    parts = ", ".join(f"{what} {kilobytes(nbytes)}" for what, nbytes in needs.disk.items())
-    seen = f"{seen}, {kilobytes(need)} needed while writing ({parts})"
+    parts = ", ".join(f"{what} {format_bytes(nbytes)}" for what, nbytes in needs.disk.items())
+    seen = f"{seen}, {format_bytes(need)} needed while writing ({parts})"
     remedy = "free some, choose another --out, or log less (log.prototypes_every, log.local_prototypes)"
     if place.free < need:
         return problem(name, seen, remedy)
@@ -143,14 +143,14 @@ def check_space(facts: Sequence[Facts], needs: Needs | None) -> Finding:
     return ok(name, f"{seen}; quotas are not looked at")
 
 
-def check_dataset(facts: Sequence[Facts], data: str) -> Finding:
+def check_dataset(facts: Sequence[RankInfo], data: str) -> Finding:
     """Is the dataset there, the same on all nodes?"""
     name = "dataset"
     without = [each for each in facts if each.dataset[1]]
     if without:
         seen, _, remedy = without[0].dataset[1].partition("; ")
         hosts = [host for host, ranks in by_host(facts).items() if any(each.dataset[1] for each in ranks)]
-        where = "" if len(hosts) == len(by_host(facts)) else f" (on {some(hosts)})"
+        where = "" if len(hosts) == len(by_host(facts)) else f" (on {first_few(hosts)})"
         return problem(name, seen + where, remedy or "hpcfl data list shows what there is")
     if len({each.dataset[0] for each in facts}) > 1:
         return problem(
@@ -161,7 +161,7 @@ def check_dataset(facts: Sequence[Facts], data: str) -> Finding:
     return ok(name, f"{data} is there")
 
 
-def _place(facts: Sequence[Facts]) -> Place:
+def _place(facts: Sequence[RankInfo]) -> OutputDirectory:
     """Returns what rank 0, which writes the log, sees."""
     assert facts[0].place is not None
     return facts[0].place

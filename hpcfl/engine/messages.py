@@ -7,49 +7,49 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcfl.checkpoint.store import Store, directory
-from hpcfl.comm.communicator import Link
-from hpcfl.engine.progress import Screen
+from hpcfl.checkpoint.store import CheckpointStore, checkpoint_directory
+from hpcfl.comm.communicator import Communicator
+from hpcfl.engine.progress import ProgressLines
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import Federation
+from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.rules import remarks
-from hpcfl.runtime.exit_handling import STOPPED, say
-from hpcfl.utils.formatting import many
+from hpcfl.runtime.exit_handling import STOPPED, print_error
+from hpcfl.utils.formatting import plural
 
 if TYPE_CHECKING:
-    from hpcfl.checkpoint.restore import Resumed
+    from hpcfl.checkpoint.restore import RestoredRun
     from hpcfl.engine.server import Server
     from hpcfl.log.reader import Run
-    from hpcfl.log.writer import Log
-    from hpcfl.runtime.placement import Placed
+    from hpcfl.log.writer import LogWriter
+    from hpcfl.runtime.placement import Placement
 
 
-def make_room(store: Store, log: Log, last: int) -> None:
+def prepare_checkpoint_directory(store: CheckpointStore, log: LogWriter, last: int) -> None:
     """Makes the directory of checkpoints up to round `last`; that of a log kept aside goes with it."""
     try:
         if log.kept != log.path and store.path.exists():
-            os.rename(store.path, directory(log.kept))
+            os.rename(store.path, checkpoint_directory(log.kept))
         store.path.mkdir(exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write {store.path}: {error.strerror}") from None
     store.forget_after(last)
 
 
-def give_up(server: Server) -> None:
+def exit_out_of_time(server: Server) -> None:
     """Ends this job at once: its time is over before the round is. Called by a timer, so without MPI."""
     done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
-    say(f"hpcfl: no time left to end round {done + 1} of {rounds}; the same command continues")
+    print_error(f"hpcfl: no time left to end round {done + 1} of {rounds}; the same command continues")
     os._exit(STOPPED)
 
 
-def greet(
-    show: Screen,
-    fed: Federation,
-    link: Link,
-    placed: Placed,
+def print_startup(
+    show: ProgressLines,
+    fed: RunPlan,
+    link: Communicator,
+    placed: Placement,
     device: object,
     old: Run | None,
-    resumed: Resumed | None,
+    resumed: RestoredRun | None,
     kept: Path,
 ) -> None:
     """Says what is about to run; `kept` is the name that an old log was given."""
@@ -65,7 +65,7 @@ def greet(
         show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")
 
 
-def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> str:
+def _headline(fed: RunPlan, link: Communicator, placed: Placement, device: object) -> str:
     config = fed.config
     nets = Counter(client.architecture for client in fed.clients)
     crowded = (
@@ -76,13 +76,13 @@ def _headline(fed: Federation, link: Link, placed: Placed, device: object) -> st
     return (
         f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
-        f"{many(link.size, 'rank')} on {many(placed.nodes, 'node')}, {many(placed.cores, 'core')}"
+        f"{plural(link.size, 'rank')} on {plural(placed.nodes, 'node')}, {plural(placed.cores, 'core')}"
         f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
         f"{f' ({placed.why})' if placed.why else ''}"
     )
 
 
-def reason(server: Server) -> str:
+def failure_reason(server: Server) -> str:
     done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
     if server.status == "diverged" and not server.diverged_M.all():
         return f"the server's training diverged in round {done} of {rounds}; lower train.lr"

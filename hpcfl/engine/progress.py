@@ -13,53 +13,53 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from hpcfl.comm.launcher import Launcher
-from hpcfl.utils.formatting import kilobytes, percent, say
+from hpcfl.utils.formatting import format_bytes, format_percent, print_line
 
 WIDE = 100
 """Columns of a terminal on which there is room for a bar."""
 
 
-def facts_of(row: Mapping[str, Any]) -> str:
+def describe_row(row: Mapping[str, Any]) -> str:
     """Returns a row in words: accuracy, seconds, participants, bytes."""
     parts = [
-        f"accuracy {percent(float(row['/round/accuracy']))}",
+        f"accuracy {format_percent(float(row['/round/accuracy']))}",
         f"{row['/round/seconds']:.2f} s",
         f"{int(row['/round/participants'].sum())} clients",
-        f"up {kilobytes(row['/round/bytes_up'])}",
-        f"down {kilobytes(row['/round/bytes_down'])}",
+        f"up {format_bytes(row['/round/bytes_up'])}",
+        f"down {format_bytes(row['/round/bytes_down'])}",
     ]
     if diverged := int(row["/client/diverged"].sum()):
         parts.append(f"{diverged} diverged")
     return "  ".join(parts)
 
 
-class Screen:
+class ProgressLines:
     """One plain line per round."""
 
     def __init__(self, rounds: int):
         self.rounds = rounds
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> ProgressLines:
         return self
 
     def __exit__(self, *exception: object) -> None:
         pass
 
     def note(self, text: str) -> None:
-        say(text)
+        print_line(text)
 
     def row(self, t: int, row: Mapping[str, Any]) -> None:
-        self.note(f"round {t + 1}/{self.rounds}  {facts_of(row)}")
+        self.note(f"round {t + 1}/{self.rounds}  {describe_row(row)}")
 
 
-class Silent(Screen):
+class NoProgress(ProgressLines):
     """Shows nothing."""
 
     def note(self, text: str) -> None:
         pass
 
 
-class Live(Screen):
+class ProgressBar(ProgressLines):
     """A bar that is drawn again after each round; never in between, so that an error stays the last word."""
 
     def __init__(self, rounds: int, console: Console):
@@ -74,7 +74,7 @@ class Live(Screen):
         self.progress = Progress(number, *bar, facts, left, console=console, auto_refresh=False, expand=True)
         self.task = self.progress.add_task("starting", total=rounds)
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> ProgressLines:
         self.progress.start()
         return self
 
@@ -85,24 +85,24 @@ class Live(Screen):
         self.progress.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def row(self, t: int, row: Mapping[str, Any]) -> None:
-        self.progress.update(self.task, completed=t + 1, description=facts_of(row), refresh=True)
+        self.progress.update(self.task, completed=t + 1, description=describe_row(row), refresh=True)
 
 
-def screen(rounds: int, found: Launcher | None) -> Screen:
+def choose_display(rounds: int, found: Launcher | None) -> ProgressLines:
     """Returns the screen that fits where the output goes; Open MPI's mpirun passes on whole lines only."""
     terminal = None
     if os.environ.get("TERM", "dumb") == "dumb":
-        return Screen(rounds)
+        return ProgressLines(rounds)
     if found is not None:
         terminal = None if found.open_mpi else _launcher_terminal()
     else:
         terminal = sys.stdout.fileno() if sys.stdout.isatty() else None
     if terminal is None:
-        return Screen(rounds)
+        return ProgressLines(rounds)
     width = os.get_terminal_size(terminal).columns or 80
     if found is not None:
         os.close(terminal)
-    return Live(rounds, Console(force_terminal=True, width=width))
+    return ProgressBar(rounds, Console(force_terminal=True, width=width))
 
 
 def _launcher_terminal() -> int | None:

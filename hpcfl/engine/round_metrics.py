@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.comm.metrics_codec import LOSSES, Saved, unpack
+from hpcfl.comm.metrics_codec import LOSSES, SavedClient, decode_metrics
 from hpcfl.methods.metrics import personalisation
 
 PATHS = {"loss": "/round/loss"} | {
@@ -18,7 +18,7 @@ PATHS = {"loss": "/round/loss"} | {
 
 
 @dataclass(frozen=True)
-class Told:
+class RoundMetrics:
     """A round in numbers: rows of the log, right answers by inference, CPU seconds on clients and in all."""
 
     row: dict[str, Any]
@@ -26,21 +26,21 @@ class Told:
     evaluated: bool
     work: float
     cpu: float
-    saved: list[list[Saved]]
+    saved: list[list[SavedClient]]
     """What each rank has on disk of the checkpoint that is open."""
 
 
-class Tally:
+class MetricsCollector:
     """Puts reports together; remembers the heads of clients that do not train in a round."""
 
     def __init__(self, count_MK: np.ndarray):
         self.count_MK = count_MK
         self.norm_MK = np.full(count_MK.shape, np.nan)
 
-    def __call__(self, bodies: Sequence[np.ndarray]) -> Told:
+    def __call__(self, bodies: Sequence[np.ndarray]) -> RoundMetrics:
         """Returns what the ranks' reports say."""
         clients, classes = self.count_MK.shape
-        told = [unpack(body, classes) for body in bodies]
+        told = [decode_metrics(body, classes) for body in bodies]
         every = np.concatenate([records for _, records, _ in told])
         rank_R = np.repeat(np.arange(len(told)), [len(records) for _, records, _ in told])
         trained, looked = every["trained"], every[every["evaluated"]]
@@ -79,7 +79,7 @@ class Tally:
         } | {PATHS[name]: self._over_samples(loss_M) for name, loss_M in losses_M.items()}
         work, cpu = (sum(part) for part in zip(*((e.work, e.all) for e, _, _ in told), strict=True))
         saved = [entries for _, _, entries in told]
-        return Told(row, _right(looked, clients), len(looked) > 0, work, cpu, saved)
+        return RoundMetrics(row, _right(looked, clients), len(looked) > 0, work, cpu, saved)
 
     def _over_samples(self, value_M: np.ndarray) -> float:
         """Returns the mean over the training samples of those clients of which it is known."""

@@ -7,34 +7,34 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from hpcfl.checkpoint.writer import Saver
-from hpcfl.comm.codec import Wire
-from hpcfl.comm.communicator import Link, Word
-from hpcfl.comm.metrics_codec import pack, pack_saved, unpack_saved
+from hpcfl.checkpoint.writer import CheckpointWriter
+from hpcfl.comm.codec import PrototypeCodec
+from hpcfl.comm.communicator import Communicator, ControlFlags
+from hpcfl.comm.metrics_codec import decode_saved, encode_metrics, encode_saved
 from hpcfl.engine.server import Server
 from hpcfl.engine.stopwatch import Stopwatch
 from hpcfl.engine.worker import Worker
-from hpcfl.federation.participants import participants as participants_of
-from hpcfl.federation.run_plan import Federation
-from hpcfl.methods.prototype_method import Method
+from hpcfl.federation.participants import select_participants
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.runtime.scheduling import Costs, Roster
+from hpcfl.runtime.scheduling import ClientQueue, CostModel
 
 
 def run(
-    fed: Federation,
-    method: Method,
-    link: Link,
-    wire: Wire,
-    roster: Roster,
-    costs: Costs,
+    fed: RunPlan,
+    method: PrototypeMethod,
+    link: Communicator,
+    wire: PrototypeCodec,
+    roster: ClientQueue,
+    costs: CostModel,
     worker: Worker,
     server: Server | None,
-    saver: Saver,
+    saver: CheckpointWriter,
     asked_to_stop: Callable[[], bool],
     first: int = 0,
     new: Prototypes | None = None,
-) -> Word:
+) -> ControlFlags:
     """Algorithm 2 of ProtoNorm with the refinement left open; returns the word that ended the run.
 
     Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run. A
@@ -42,7 +42,7 @@ def run(
     """
     watch = Stopwatch(link)
     settings = fed.config.federation
-    shared, word, t = Prototypes.none(*fed.dims), Word.GO, first
+    shared, word, t = Prototypes.none(*fed.dims), ControlFlags.GO, first
     new = new or (method.start() if server else shared)
     while True:
         link.round = min(t + 1, settings.rounds)
@@ -54,26 +54,28 @@ def run(
                 if fed.config.evaluates(t - 1):
                     for i in roster.share():
                         worker.compare(i, target)
-                saved = saver.take(wait=Word.STOP in word)
-                _, reports = link.gather(Word.GO, pack(*worker.take_reports(), wire.classes, saved))
+                saved = saver.take(wait=ControlFlags.STOP in word)
+                _, reports = link.gather(
+                    ControlFlags.GO, encode_metrics(*worker.take_reports(), wire.classes, saved)
+                )
             if server:
                 server.close_row(t - 1, reports, link, watch)
-        if Word.SAVE in word:
+        if ControlFlags.SAVE in word:
             saver.open(t - 1)
             if server:
                 server.keeper.open(t - 1, server.state(shared))
-        if Word.STOP in word:
-            if Word.SAVE in word:
+        if ControlFlags.STOP in word:
+            if ControlFlags.SAVE in word:
                 _save_now(link, roster, saver, server)
             return word
-        participants = participants_of(fed.config.seed, t, settings.clients, settings.per_round)
+        participants = select_participants(fed.config.seed, t, settings.clients, settings.per_round)
         if server:
             server.open_row(t, participants, shared)
         saver.note(set(participants.tolist()) & set(roster.clients))
         with watch.part("train"):
             mine = roster.train(participants, costs.of_clients())
             packed = wire.pack_up(worker.update(t, i, target) for i in mine)
-            asked = Word.SIGNAL if asked_to_stop() else Word.GO
+            asked = ControlFlags.SIGNAL if asked_to_stop() else ControlFlags.GO
             word, uploads = link.gather(asked, packed)
         with watch.part("evaluate"):  # while rank 0 refines
             if fed.config.evaluates(t):
@@ -89,17 +91,24 @@ def run(
         t += 1
 
 
-def _save_now(link: Link, roster: Roster, saver: Saver, server: Server | None) -> None:
+def _save_now(
+    link: Communicator, roster: ClientQueue, saver: CheckpointWriter, server: Server | None
+) -> None:
     """Completes a checkpoint after which no round follows."""
     saver.rest(roster.share(), ())
-    _, told = link.gather(Word.GO, pack_saved(saver.take(wait=True)))
+    _, told = link.gather(ControlFlags.GO, encode_saved(saver.take(wait=True)))
     if server:
-        server.keeper.add([unpack_saved(body) for body in told], server.log.write)
+        server.keeper.add([decode_saved(body) for body in told], server.log.write)
 
 
 def _broadcast(
-    link: Link, wire: Wire, word: Word, costs: Costs, shared: Prototypes, new: Prototypes
-) -> tuple[Word, Prototypes]:
+    link: Communicator,
+    wire: PrototypeCodec,
+    word: ControlFlags,
+    costs: CostModel,
+    shared: Prototypes,
+    new: Prototypes,
+) -> tuple[ControlFlags, Prototypes]:
     """Returns rank 0's word and global prototypes on every rank, and brings it rank 0's measured costs.
 
     Prototypes that all ranks have already do not travel again.

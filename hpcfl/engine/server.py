@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpcfl.checkpoint.coordinator import Keeper
-from hpcfl.comm.codec import Parcel, Wire
-from hpcfl.comm.communicator import Link, Word
-from hpcfl.engine.round_metrics import Tally
+from hpcfl.checkpoint.coordinator import CheckpointCoordinator
+from hpcfl.comm.codec import ClientUpload, PrototypeCodec
+from hpcfl.comm.communicator import Communicator, ControlFlags
+from hpcfl.engine.round_metrics import MetricsCollector
 from hpcfl.engine.stopwatch import Stopwatch
-from hpcfl.federation.run_plan import Federation
-from hpcfl.log.writer import Log
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.log.writer import LogWriter
 from hpcfl.methods import sparse
 from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.metrics import measures
-from hpcfl.methods.prototype_method import Method
+from hpcfl.methods.metrics import prototype_metrics
+from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.runtime.deadline import Deadline
-from hpcfl.runtime.scheduling import Costs
+from hpcfl.runtime.scheduling import CostModel
 
 Row = dict[str, Any]
 
@@ -32,14 +32,14 @@ class Server:
 
     def __init__(
         self,
-        fed: Federation,
-        method: Method,
-        wire: Wire,
-        log: Log,
+        fed: RunPlan,
+        method: PrototypeMethod,
+        wire: PrototypeCodec,
+        log: LogWriter,
         cores: int,
-        costs: Costs,
+        costs: CostModel,
         device: torch.device,
-        keeper: Keeper,
+        keeper: CheckpointCoordinator,
         deadline: Deadline,
         show: Callable[[int, Mapping[str, Any]], None],
     ):
@@ -51,7 +51,7 @@ class Server:
         self.saved: Row = {}
         self.diverged_M = np.zeros(len(fed.clients), dtype=bool)
         self.met_M = np.zeros(len(fed.clients), dtype=bool)
-        self.tally = Tally(fed.class_counts_MK)
+        self.tally = MetricsCollector(fed.class_counts_MK)
         self.best, self.best_M = (-1, -1.0), np.full(len(fed.clients), np.nan)
         self.status = "running"
 
@@ -74,7 +74,7 @@ class Server:
             "/round/weight": self.method.guide.weight(t) if self.fed.recipe.exchange else np.nan,
         }
 
-    def refine(self, t: int, shared: Prototypes, parcels: list[Parcel]) -> Prototypes:
+    def refine(self, t: int, shared: Prototypes, parcels: list[ClientUpload]) -> Prototypes:
         """Returns the next global prototypes; a diverged client's rows never enter them."""
         expected = np.flatnonzero(self.row["/round/participants"]).tolist()
         if [parcel.client for parcel in parcels] != expected:
@@ -97,7 +97,7 @@ class Server:
             "/refine/iterations": notes.iterations,
             "/refine/loss": notes.loss,
             "/refine/delta": notes.delta,
-        } | {f"/prototypes/{name}": value for name, value in measures(new).items()}
+        } | {f"/prototypes/{name}": value for name, value in prototype_metrics(new).items()}
         self.row["/round/bytes_side"] += sum(self.wire.bytes_aside(parcel) for parcel in senders)
         if self.fed.recipe.fixed and senders:  # settled now, and sent to everybody once
             receivers = int((~self.diverged_M).sum())
@@ -118,20 +118,20 @@ class Server:
         self.met_M |= to_M
         return new * sparse.bytes_of_masks(*self.fed.dims) if self.fed.recipe.sparsity else 0
 
-    def verdict(self, t: int, word: Word) -> Word:
+    def verdict(self, t: int, word: ControlFlags) -> ControlFlags:
         """Returns the word of the next broadcast: go on, or stop."""
         if self.diverged_M.all() or self.status == "diverged":
             self.status = "diverged"
-            return Word.STOP | Word.FAILED
+            return ControlFlags.STOP | ControlFlags.FAILED
         if t + 1 == self.fed.config.federation.rounds:
             self.status = "finished"
-            return Word.STOP | Word.SAVE
-        if Word.SIGNAL in word or self.deadline.passed(time.perf_counter() - self.began):
+            return ControlFlags.STOP | ControlFlags.SAVE
+        if ControlFlags.SIGNAL in word or self.deadline.passed(time.perf_counter() - self.began):
             self.status = "stopped"
-            return Word.STOP | Word.SAVE | Word.EARLY
-        return Word.SAVE if self.keeper.is_due() else Word.GO
+            return ControlFlags.STOP | ControlFlags.SAVE | ControlFlags.EARLY
+        return ControlFlags.SAVE if self.keeper.is_due() else ControlFlags.GO
 
-    def close_row(self, t: int, bodies: list[np.ndarray], link: Link, watch: Stopwatch) -> None:
+    def close_row(self, t: int, bodies: list[np.ndarray], link: Communicator, watch: Stopwatch) -> None:
         """Completes round t's row with the ranks' reports and hands it to log and screen."""
         told = self.tally(bodies)
         self.costs.measure(told.row["/client/seconds"])
@@ -203,7 +203,7 @@ class Server:
         self.best_M = np.fmax(self.best_M, self.row["/client/accuracy"])
         return {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
 
-    def _local(self, senders: list[Parcel]) -> np.ndarray:
+    def _local(self, senders: list[ClientUpload]) -> np.ndarray:
         """Returns the uploads by client, NaN where there is none; empty unless asked for."""
         asked = self.fed.config.log.local_prototypes
         local = np.full((len(self.fed.clients) if asked else 0, *self.fed.dims), np.nan, dtype=np.float32)
@@ -218,7 +218,7 @@ class Server:
             trace[: len(kept)] = kept
         return trace
 
-    def _upload(self, parcel: Parcel) -> Upload:
+    def _upload(self, parcel: ClientUpload) -> Upload:
         classes, features = self.fed.dims
         present_K = torch.from_numpy(parcel.present_K)
         value_KD = torch.zeros(classes, features)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hpcfl.comm.communicator import Link
+from hpcfl.comm.communicator import Communicator
 from hpcfl.log.schema import PARTS
 
 
 class Stopwatch:
     """Adds up seconds by part; transfers within any part count as `comm`."""
 
-    def __init__(self, link: Link):
+    def __init__(self, link: Communicator):
         self.link, self.traffic = link, link.traffic
         self.parts = dict.fromkeys(PARTS, 0.0)
         self.start = time.perf_counter()

@@ -10,30 +10,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.comm.codec import Parcel
-from hpcfl.comm.metrics_codec import UNDEFINED, Effort, Report
-from hpcfl.federation.run_plan import Federation
-from hpcfl.methods.infer import right
+from hpcfl.comm.codec import ClientUpload
+from hpcfl.comm.metrics_codec import UNDEFINED, ClientMetrics, CpuSeconds
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.methods.infer import num_correct
 from hpcfl.methods.metrics import silhouette
-from hpcfl.methods.prototype_method import Method
+from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
-from hpcfl.methods.pseudo_labels import with_length
-from hpcfl.models.network import Network, build
-from hpcfl.models.registry import parts
+from hpcfl.methods.pseudo_labels import with_last_length
+from hpcfl.models.network import Network, build_network
+from hpcfl.models.registry import split_name
 from hpcfl.runtime.arena import Arena
 from hpcfl.runtime.devices import seed_torch
-from hpcfl.training.client_layout import Records
-from hpcfl.training.samples import Samples, Source
-from hpcfl.training.semi_supervised import TRAINING, Accepted, Semi, view_of
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.samples import ClientSamples, SampleSource
+from hpcfl.training.semi_supervised import TRAINING, ActiveSet, SemiSupervised, augmentation_of
 from hpcfl.training.state import Layout, bind, copy_into, empty_vector
-from hpcfl.training.step.options import Way
-from hpcfl.training.step.step import Step, step
+from hpcfl.training.step.options import StepOptions
+from hpcfl.training.step.step import Step, make_step
 from hpcfl.training.trainer import features, train
 from hpcfl.utils import seeds
 
 
 @dataclass(frozen=True)
-class Slot:
+class BoundNetwork:
     """A network bound to the worker's buffer, and the blocks of its clients' states."""
 
     step: Step
@@ -46,12 +46,12 @@ class Slot:
         return Prototypes(self.views["local.value"], self.views["local.present"])
 
 
-def fresh_network(fed: Federation, i: int) -> Network:
+def initial_network(fed: RunPlan, i: int) -> Network:
     """Returns a client's network before its first round: parameters keyed by client."""
     name = fed.clients[i].architecture
     whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
     seed_torch(seeds.key(fed.config.seed, *whose), torch.device("cpu"))
-    return build(name, fed.data.shape, *fed.dims)
+    return build_network(name, fed.data.shape, *fed.dims)
 
 
 class Worker:
@@ -59,11 +59,11 @@ class Worker:
 
     def __init__(
         self,
-        fed: Federation,
-        method: Method,
+        fed: RunPlan,
+        method: PrototypeMethod,
         device: torch.device,
-        ways: Mapping[str, Way],
-        records: Records,
+        ways: Mapping[str, StepOptions],
+        records: ClientLayouts,
         arena: Arena,
         clients: Iterable[int],
         pretrained: Mapping[str, Mapping[str, Tensor]],
@@ -71,26 +71,26 @@ class Worker:
     ):
         self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
         self.pretrained, self.about_to_change = pretrained, about_to_change
-        self.source = Source(fed.data, fed.config.data, device)
+        self.source = SampleSource(fed.data, fed.config.data, device)
         self.count_MK = torch.from_numpy(fed.class_counts_MK).to(device)
         self.own_MK = self.count_MK > 0
-        self.semi = Semi(fed)
+        self.semi = SemiSupervised(fed)
         names = sorted({fed.clients[i].architecture for i in clients})
         layouts = {name: records.states[name] for name in names}
         self.buffer = empty_vector(max((layout.nbytes for layout in layouts.values()), default=0), device)
-        self.slots: dict[str, Slot] = {}
+        self.slots: dict[str, BoundNetwork] = {}
         for name, layout in layouts.items():
             network, views = records.network(name), layout.views(self.buffer)
             bind(network, views)
-            self.slots[name] = Slot(step(network, fed.config.train, ways[name]), layout, views)
-        self.reports: dict[int, Report] = {}
+            self.slots[name] = BoundNetwork(make_step(network, fed.config.train, ways[name]), layout, views)
+        self.reports: dict[int, ClientMetrics] = {}
         self.busy, self.since = 0.0, time.process_time()
 
     def start(self, i: int) -> None:
         """Writes the state of a client before its first round."""
-        kept, network = self._kept(i), fresh_network(self.fed, i)
+        kept, network = self._kept(i), initial_network(self.fed, i)
         kept["state"].zero_()
-        if weights := self.pretrained.get(parts(self.fed.clients[i].architecture)[0]):
+        if weights := self.pretrained.get(split_name(self.fed.clients[i].architecture)[0]):
             network.extractor.load_state_dict(weights)
         views = self.records.state(i).views(kept["state"])
         copy_into(views, network)
@@ -106,7 +106,7 @@ class Worker:
         """Returns a client's state as it lies in the arena."""
         return self._kept(i)["state"]
 
-    def update(self, t: int, i: int, target: Prototypes) -> Parcel:
+    def update(self, t: int, i: int, target: Prototypes) -> ClientUpload:
         """Trains client i in round t and returns what it sends: the rows of the classes it has."""
         start, busy = time.perf_counter(), time.process_time()
         self.about_to_change(i)
@@ -136,10 +136,12 @@ class Worker:
             batch = self.fed.config.runtime.inference_batch
             z_ND = torch.cat([z_BD for z_BD, _ in features(slot.step, samples, batch)])
             with torch.no_grad():
-                by_head = right(slot.step.scores(z_ND).argmax(1), samples.labels_N)
+                by_head = num_correct(slot.step.scores(z_ND).argmax(1), samples.labels_N)
             known = bool(slot.prototypes.present_K.any())
             by_local = (
-                right(self.method.nearest_N(z_ND, slot.prototypes), samples.labels_N) if known else UNDEFINED
+                num_correct(self.method.nearest_N(z_ND, slot.prototypes), samples.labels_N)
+                if known
+                else UNDEFINED
             )
             kept["z"].copy_(z_ND)
             kept["right"].copy_(torch.tensor([by_head, by_local]))
@@ -157,17 +159,17 @@ class Worker:
             diverged = self.records.state(i).views(kept["state"])["diverged"]
             y_N = self.source.samples(self.fed.clients[i].test).labels_N
             predicted_N = self.method.nearest_N(kept["z"].to(self.device), self._allowed(i, target))
-            report.by_global = 0 if diverged else right(predicted_N, y_N)
+            report.by_global = 0 if diverged else num_correct(predicted_N, y_N)
         self.busy += time.process_time() - busy
 
-    def take_reports(self) -> tuple[Effort, list[Report]]:
+    def take_reports(self) -> tuple[CpuSeconds, list[ClientMetrics]]:
         """Returns this rank's effort and its reports since the last call."""
         now = time.process_time()
-        taken = Effort(self.busy, now - self.since), list(self.reports.values())
+        taken = CpuSeconds(self.busy, now - self.since), list(self.reports.values())
         self.busy, self.since, self.reports = 0.0, now, {}
         return taken
 
-    def _train(self, t: int, i: int, slot: Slot, target: Prototypes) -> None:
+    def _train(self, t: int, i: int, slot: BoundNetwork, target: Prototypes) -> None:
         """Trains in the buffer, stores the local prototypes there, and reports the loss."""
         config, report = self.fed.config, self._report(i)
         seed_torch(seeds.key(config.seed, "train", i, t), self.device)
@@ -181,7 +183,7 @@ class Worker:
             self.method.guide.at(t, target, self.count_MK[i]) if guided else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,
-            lambda epoch: view_of(self.fed, i, t, epoch, TRAINING, config.train.augment),
+            lambda epoch: augmentation_of(self.fed, i, t, epoch, TRAINING, config.train.augment),
             (lambda epoch: self.semi.batches(active, t, i, epoch)) if active else None,
         )
         for name, value in losses.items():
@@ -193,7 +195,7 @@ class Worker:
             self.semi.mix(active, t, i, slot.step, means)
         prototypes = means.prototypes()
         if self.method.is_semi(t):
-            prototypes = with_length(prototypes, slot.prototypes)
+            prototypes = with_last_length(prototypes, slot.prototypes)
         slot.views["local.value"].copy_(prototypes.value_KD)
         slot.views["local.present"].copy_(prototypes.present_K)
         fine = bool(np.isfinite(report.loss)) and prototypes.finite
@@ -202,7 +204,7 @@ class Worker:
             report.dead_K = means.dead_K().cpu().numpy()
             report.norm_K = slot.step.network.head_norms().cpu().numpy()
 
-    def _active_set(self, t: int, i: int, slot: Slot, target: Prototypes) -> Accepted | None:
+    def _active_set(self, t: int, i: int, slot: BoundNetwork, target: Prototypes) -> ActiveSet | None:
         """Returns the unlabelled samples that client i trains on in round t; None if there are none."""
         report, limits_2 = self._report(i), slot.views["thresholds"]
         own = Prototypes(target.value_KD, target.present_K & self.own_MK[i])
@@ -217,30 +219,30 @@ class Worker:
         report.accepted, report.accepted_right = len(active), active.right
         return active if len(active) else None
 
-    def _samples(self, index_N: np.ndarray, slot: Slot) -> Samples:
+    def _samples(self, index_N: np.ndarray, slot: BoundNetwork) -> ClientSamples:
         return self.source.samples(index_N, slot.step.way.memory_format)
 
-    def _parcel(self, i: int, slot: Slot, sends: bool) -> Parcel:
+    def _parcel(self, i: int, slot: BoundNetwork, sends: bool) -> ClientUpload:
         present_K = slot.prototypes.present_K & sends
         rows = present_K.cpu().numpy().copy()  # the buffer is the next client's
         value_RD = slot.prototypes.value_KD[present_K].cpu().numpy()
         count_R = self.fed.class_counts_MK[i][rows]
         if self.fed.recipe.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
             value_RD = (value_RD * count_R[:, None].astype(np.float64)).astype(np.float32)
-        return Parcel(i, bool(slot.views["diverged"]), rows, value_RD, count_R)
+        return ClientUpload(i, bool(slot.views["diverged"]), rows, value_RD, count_R)
 
     def _allowed(self, i: int, target: Prototypes) -> Prototypes:
         if not self.fed.config.method.own_classes:
             return target
         return Prototypes(target.value_KD, target.present_K & self.own_MK[i])
 
-    def _report(self, i: int) -> Report:
-        return self.reports.setdefault(i, Report(i))
+    def _report(self, i: int) -> ClientMetrics:
+        return self.reports.setdefault(i, ClientMetrics(i))
 
     def _kept(self, i: int) -> dict[str, Tensor]:
         return self.records.layout(i).views(self.arena.vectors[i])
 
-    def _enter(self, i: int) -> Slot:
+    def _enter(self, i: int) -> BoundNetwork:
         slot = self.slots[self.fed.clients[i].architecture]
         self.buffer[: slot.layout.nbytes].copy_(self._kept(i)["state"])
         return slot

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcfl.errors import BadInput
-from hpcfl.export import csv_files as csvs
-from hpcfl.export import tensorboard_events as events
-from hpcfl.log.reader import EVERYTHING, read
+from hpcfl.export import csv_files, tensorboard_events
+from hpcfl.log.reader import EVERYTHING, read_log
 from hpcfl.log.schema import BY_PATH
 
-WRITERS = {"csv": csvs.write, "tensorboard": events.write}
+WRITERS = {"csv": csv_files.write, "tensorboard": tensorboard_events.write}
 NAME = re.compile(r"\w+\.csv|events\.out\.tfevents\.\d+\.hpcfl")
 """What an exported file may be called."""
 ROWS = {path: part for path, part in EVERYTHING.items() if BY_PATH[path].dims[0] != "saved"}
@@ -25,7 +24,7 @@ ROWS = {path: part for path, part in EVERYTHING.items() if BY_PATH[path].dims[0]
 def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
     """Exports every run and prints where it is."""
     if kind == "tensorboard":
-        events.require()
+        tensorboard_events.require()
     runs = [Path(path) for path in paths]
     for run in runs:
         if run.is_dir():
@@ -41,7 +40,7 @@ def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
 
 def export(path: Path, kind: str, place: Path) -> list[str]:
     """Writes a run to a directory, in place of its last export, and returns the names of its files."""
-    run = read(path, ROWS)
+    run = read_log(path, ROWS)
     own = f"hpcfl-{kind}.json"
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import numpy as np
 from hpcfl.utils.seeds import generator
 
 
-def participants(seed: int, round_: int, clients: int, number: int) -> np.ndarray:
+def select_participants(seed: int, round_: int, clients: int, number: int) -> np.ndarray:
     """Returns the sorted ids of the clients that take part in a round; every rank computes the same."""
     drawn = generator(seed, "participants", round_).choice(clients, size=number, replace=False)
     return np.sort(drawn)

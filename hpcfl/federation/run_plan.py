@@ -11,14 +11,14 @@ import numpy as np
 
 from hpcfl.config.schema import Config
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.load import read
+from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition
-from hpcfl.data.sources.registry import KNOWN
+from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.rules import never_iterates, refuse_dims
-from hpcfl.methods.spec import Recipe
-from hpcfl.models.registry import chosen
+from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.rules import check_dims, never_iterates
+from hpcfl.methods.spec import MethodSpec
+from hpcfl.models.registry import client_architectures
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Federation:
+class RunPlan:
     """A run, planned: the same on every rank."""
 
     config: Config
-    recipe: Recipe
+    recipe: MethodSpec
     data: Dataset
     clients: tuple[Client, ...]
     class_counts_MK: np.ndarray
@@ -62,7 +62,7 @@ class Federation:
     @property
     def has_characters(self) -> bool:
         """Whether its images are letters or digits, which a mirror would turn into others."""
-        known = KNOWN.get(self.config.data.name)
+        known = KNOWN_DATASETS.get(self.config.data.name)
         return known is not None and known.characters
 
     @property
@@ -85,18 +85,18 @@ class Federation:
         return found
 
 
-def plan(config: Config) -> Federation:
+def plan_run(config: Config) -> RunPlan:
     """Returns the run that a configuration describes, or raises BadInput."""
-    method = recipe(config.method, config.data.name)
-    names = chosen(config.models)
-    data = read(config.data)
+    method = method_spec(config.method, config.data.name)
+    names = client_architectures(config.models)
+    data = load_dataset(config.data)
     if config.train.augment and not data.is_images:
         raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
     splits = partition(data.y, config.federation.clients, config.partition, data.train, data.writer)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
-    fed = Federation(config, method, data, clients, counts_MK)
-    refuse_dims(method, *fed.dims)
+    fed = RunPlan(config, method, data, clients, counts_MK)
+    check_dims(method, *fed.dims)
     if method.semi and not any(len(client.split.unlabelled) for client in clients):
         raise BadInput(
             f"method.semi = {method.semi}: no client has unlabelled samples; "

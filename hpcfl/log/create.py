@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpcfl.comm.communicator import Link
-from hpcfl.config.loading import dump
-from hpcfl.federation.run_plan import Federation
-from hpcfl.log.size import sizes
-from hpcfl.log.writer import Before, Log
+from hpcfl.comm.communicator import Communicator
+from hpcfl.config.loading import dump_config
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.log.size import dimension_sizes
+from hpcfl.log.writer import EarlierRows, LogWriter
 from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost
 
 
-def create(
+def create_log(
     path: Path,
     fresh: bool,
-    fed: Federation,
-    link: Link,
+    fed: RunPlan,
+    link: Communicator,
     costs: Mapping[str, Cost],
     where: Mapping[str, Any],
-    before: Before | None = None,
-) -> Log:
+    before: EarlierRows | None = None,
+) -> LogWriter:
     """Returns a log with all that is known before the first round; `where` says how it is placed."""
     attributes = {
-        "config": dump(fed.config),
+        "config": dump_config(fed.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
         "remarks": remarks(fed.recipe, *fed.dims, fed.config.federation.rounds) or "",
         "seed": fed.config.seed,
@@ -60,4 +60,4 @@ def create(
         "/clients/test_samples": np.array([len(client.test) for client in fed.clients]),
         "/clients/class_counts": fed.class_counts_MK,
     }
-    return Log(path, attributes, sizes(fed), fixed, fresh, before)
+    return LogWriter(path, attributes, dimension_sizes(fed), fixed, fresh, before)

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcfl.comm.communicator import Link
-from hpcfl.utils.files import aside, sweep
+from hpcfl.comm.communicator import Communicator
+from hpcfl.utils.files import part_file, remove_leftovers
 
 EVERY = 3.0
 """Seconds between signs."""
@@ -22,7 +22,7 @@ LARGEST = 2**20
 
 
 @dataclass(frozen=True)
-class Sign:
+class Heartbeat:
     """What rank 0 said last; times are seconds on its own clock."""
 
     time: float
@@ -36,27 +36,27 @@ class Sign:
     """When that wait began."""
 
 
-def sign_path(log: Path) -> Path:
+def heartbeat_path(log: Path) -> Path:
     """Returns where the signs of a run are: beside its log."""
     return log.with_name(f"{log.name}.live")
 
 
-class Signer(threading.Thread):
+class HeartbeatThread(threading.Thread):
     """Leaves a sign now and every few seconds, until the run is left; what a killed run left is cleared.
 
     It is a thread so that rank 0 gives signs while it computes, and is not held up where the file system
     answers late. It never calls MPI, and a sign that cannot be written is left out.
     """
 
-    def __init__(self, log: Path, link: Link):
+    def __init__(self, log: Path, link: Communicator):
         super().__init__(daemon=True)
-        self.path, self.link = sign_path(log), link
+        self.path, self.link = heartbeat_path(log), link
         self.over = threading.Event()
 
-    def __enter__(self) -> Signer:
+    def __enter__(self) -> HeartbeatThread:
         self.link.round, self.link.part = 0, "start"  # a link may have served another run before
         with suppress(OSError):
-            sweep(self.path)
+            remove_leftovers(self.path)
         self.start()
         return self
 
@@ -75,34 +75,34 @@ class Signer(threading.Thread):
 
     def _write(self) -> None:
         missing, since = self.link.missing()
-        said = Sign(time.time(), self.link.round, self.link.part, tuple(missing), since)
-        with aside(self.path) as part:
+        said = Heartbeat(time.time(), self.link.round, self.link.part, tuple(missing), since)
+        with part_file(self.path) as part:
             part.write_text(json.dumps(asdict(said)))
             os.replace(part, self.path)
 
 
-def read_sign(log: Path) -> Sign | None:
+def read_heartbeat(log: Path) -> Heartbeat | None:
     """Returns the last sign of a run; None: there is none, or something else has its name.
 
     What a file system says otherwise is raised as the OSError that it is.
     """
     try:
-        handle = os.open(sign_path(log), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(heartbeat_path(log), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
-        return understand(os.read(handle, LARGEST))
+        return parse_heartbeat(os.read(handle, LARGEST))
     finally:
         os.close(handle)
 
 
-def understand(text: bytes) -> Sign | None:
+def parse_heartbeat(text: bytes) -> Heartbeat | None:
     """Returns the sign in a text; None: it is none."""
     try:
         said = json.loads(text)
-        sign = Sign(said["time"], said["round"], said["part"], tuple(said["missing"]), said["since"])
+        sign = Heartbeat(said["time"], said["round"], said["part"], tuple(said["missing"]), said["since"])
         times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in (sign.time, sign.since))
         whole = all(type(number) is int and 0 <= number < 1e9 for number in (sign.round, *sign.missing))
         return sign if times and whole and _is_word(sign.part) else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from hpcfl.config.loading import parse
+from hpcfl.config.loading import parse_config
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.log.schema import BY_PATH, STRING, VERSION
@@ -23,7 +23,7 @@ EVERYTHING = dict.fromkeys(BY_PATH, slice(None))
 """All rows of all datasets."""
 
 
-class NoLog(BadInput):
+class NotALog(BadInput):
     """A whole file that is something else than a log, or another version's."""
 
 
@@ -55,7 +55,7 @@ class Run:
     def study(self) -> str:
         """The study that it is a cell of, with its scale; empty: none."""
         said = self.attributes
-        return titled(str(said["study"]), str(said["scale"])) if "study" in said else ""
+        return study_title(str(said["study"]), str(said["scale"])) if "study" in said else ""
 
     def frame(self, name: str = "rounds") -> pandas.DataFrame:
         """Returns a table as a pandas frame: rounds, clients, classes, client_table or client_classes."""
@@ -64,28 +64,28 @@ class Run:
         return frame(self, name)
 
 
-def titled(study: str, scale: str) -> str:
+def study_title(study: str, scale: str) -> str:
     """Returns a study's name, marked unless its scale is the full one."""
     return study if scale == "full" else f"{study} ({scale} scale)"
 
 
-def read(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
+def read_log(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
     """Returns the log in a file; `rows` chooses the datasets, and what of each.
 
     HDF5 opens the file itself: handed Python's, it may call Python after its end, and crash.
     """
     path = Path(path)
-    with bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
+    with as_bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
         attributes = dict(file.attrs)
         if "schema" not in attributes or "config" not in attributes:
-            raise NoLog(f"{path} is an HDF5 file, but not a log of hpcfl")
+            raise NotALog(f"{path} is an HDF5 file, but not a log of hpcfl")
         if attributes["schema"] != VERSION:
-            raise NoLog(f"{path} has schema {attributes['schema']}; this version of hpcfl reads {VERSION}")
+            raise NotALog(f"{path} has schema {attributes['schema']}; this version of hpcfl reads {VERSION}")
         datasets = {
             name: file[name].asstr()[part] if BY_PATH[name].dtype == STRING else file[name][part]
             for name, part in rows.items()
         }
-        run = Run(path, attributes, parse(attributes["config"]), datasets)
+        run = Run(path, attributes, parse_config(attributes["config"]), datasets)
         _check(run, rows)
         return run
 
@@ -102,7 +102,7 @@ def _check(run: Run, rows: Mapping[str, slice]) -> None:
 
 
 @contextmanager
-def bad_input(path: Path) -> Iterator[None]:
+def as_bad_input(path: Path) -> Iterator[None]:
     """Turns what may go wrong with a file, and with what was read of it, into a sentence about it."""
     try:
         yield

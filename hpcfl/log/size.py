@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from hpcfl.config.loading import dump
-from hpcfl.federation.run_plan import Federation
+from hpcfl.config.loading import dump_config
+from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.schema import ENTRIES, STRING
 
 OVERHEAD = 700
@@ -16,7 +16,7 @@ NAME = 32
 """Bytes of a string, about."""
 
 
-def sizes(fed: Federation) -> dict[str, int]:
+def dimension_sizes(fed: RunPlan) -> dict[str, int]:
     """Returns the length of each dimension but those that grow by round."""
     log = fed.config.log
     return {
@@ -30,12 +30,12 @@ def sizes(fed: Federation) -> dict[str, int]:
     }
 
 
-def expected(fed: Federation) -> int:
+def expected_log_size(fed: RunPlan) -> int:
     """Returns about how many bytes the log of the whole run will have."""
     rounds = fed.config.federation.rounds
     saved = sum(map(fed.config.saves_prototypes, range(rounds)))
-    lengths = sizes(fed) | {"round": rounds, "saved": saved}
-    nbytes = len(dump(fed.config)) + OVERHEAD * len(ENTRIES)
+    lengths = dimension_sizes(fed) | {"round": rounds, "saved": saved}
+    nbytes = len(dump_config(fed.config)) + OVERHEAD * len(ENTRIES)
     for entry in ENTRIES:
         item = NAME if entry.dtype == STRING else np.dtype(entry.dtype).itemsize
         nbytes += item * math.prod(lengths[dim] for dim in entry.dims)

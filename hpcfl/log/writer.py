@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
-from hpcfl.utils.files import aside, flush
+from hpcfl.utils.files import fsync, part_file
 
 SHARE = 0.015
 """The most of a run's time that writing may take: a write waits until all writes so far fit in it.
@@ -27,7 +27,7 @@ With what else logging does, that stays under 2%.
 
 
 @dataclass(frozen=True)
-class Before:
+class EarlierRows:
     """What a log had before the run was continued: its rows up to the checkpoint."""
 
     start: str
@@ -35,7 +35,7 @@ class Before:
     rows: Mapping[str, np.ndarray]
 
 
-class Log:
+class LogWriter:
     """The rows so far, in memory, and their image on disk.
 
     A write makes the whole file aside and renames it into place, so a reader or a kill never meets half a
@@ -50,7 +50,7 @@ class Log:
         sizes: Mapping[str, int],
         fixed: Mapping[str, np.ndarray],
         fresh: bool = False,
-        before: Before | None = None,
+        before: EarlierRows | None = None,
     ):
         """Puts a log in place; a file that is there is refused, kept aside if `fresh`, or continued.
 
@@ -110,9 +110,9 @@ class Log:
 
     def _write(self) -> None:
         start = time.monotonic()
-        with aside(self.path) as part:
+        with part_file(self.path) as part:
             part.write_bytes(self._image())
-            flush(part)
+            fsync(part)
             written = _identity(os.stat(part))
             self._put_in_place(part)
         took = time.monotonic() - start

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from hpcfl.methods.context import Setting
+from hpcfl.methods.context import MethodContext
 from hpcfl.methods.prototypes import Prototypes
 
 
@@ -85,7 +85,7 @@ class Ppa(Aggregate):
     the clients seen so far, times M / seen: a class of one owner keeps its length.
     """
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: MethodContext):
         super().__init__(self._sum)
         self.setting = setting
         self.last: dict[int, Prototypes] = {}
@@ -135,7 +135,7 @@ class Ppa(Aggregate):
             at += rows
 
 
-AGGREGATES: dict[str, Callable[[Setting], Aggregate]] = {
+AGGREGATES: dict[str, Callable[[MethodContext], Aggregate]] = {
     "mean": lambda setting: Aggregate(mean),
     "weighted": lambda setting: Aggregate(weighted),
     "weighted-literal": lambda setting: Aggregate(weighted_literal),

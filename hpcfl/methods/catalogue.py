@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hpcfl.config.method import Distance, Method, Refinement
+from hpcfl.config.method import DistanceName, MethodConfig, RefinementName
 from hpcfl.errors import BadInput, unknown
-from hpcfl.methods.rules import LEARNED, OPTIONS, refuse
-from hpcfl.methods.spec import SLOTS, Recipe
+from hpcfl.methods.rules import LEARNED, OPTIONS, check_slots
+from hpcfl.methods.spec import SLOTS, MethodSpec
 
 LEARNING: dict[str, Any] = {"server_network": True}
 SOLVING: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}
-DEFAULTS: dict[Refinement, dict[str, Any]] = {
+DEFAULTS: dict[RefinementName, dict[str, Any]] = {
     "none": {},
     "thomson": SOLVING,
     "simplex": SOLVING,
@@ -27,7 +27,7 @@ GAMMA = {"cifar10": 100.0, "cifar100": 200.0, "flowers102": 200.0, "tinyimagenet
 GAMMA_ELSEWHERE = 100.0
 """γ of prototypes of unit length: ProtoNorm's grid search by dataset, its Fig. 2 for the spiral."""
 
-WEIGHTS: dict[Distance, float] = {"mse": 10.0, "euclid": 0.1, "cosine": 100.0}
+WEIGHTS: dict[DistanceName, float] = {"mse": 10.0, "euclid": 0.1, "cosine": 100.0}
 """λ that the literature uses with each distance; it is never carried from one distance to another."""
 
 
@@ -39,14 +39,14 @@ SPARSE = "Sparse prototypes (CPS, PPA, CPKD)"
 FEDSAP = "FedSAP (Scheduled and Adaptive Prototypes)"
 
 CATALOGUE = {
-    "local": Recipe(
+    "local": MethodSpec(
         about="no exchange: the floor every method is compared with",
         paper="–",
         page="local",
         exchange=False,
         infer="head",
     ),
-    "fedproto": Recipe(
+    "fedproto": MethodSpec(
         about="means of class prototypes; clients align to them and compare with them",
         paper="Tan et al., FedProto, AAAI 2022; Eq. (2)-(6) in ProtoNorm's paper",
         page="fedproto",
@@ -57,7 +57,7 @@ CATALOGUE = {
         # single sample and falls below `local`, so Eq. (3)'s weights are kept there, with a stronger λ.
         on={"spiral": {"aggregate": "weighted", "weight": 30.0}},
     ),
-    "protonorm": Recipe(
+    "protonorm": MethodSpec(
         about="means, moved apart on the sphere (Thomson problem), scaled by γ on the client",
         paper=PROTONORM,
         page="protonorm",
@@ -66,7 +66,7 @@ CATALOGUE = {
         weight=10.0,  # λ = 1 in the paper, with Euclid; its code has 10 with mse
         infer="global",  # Eq. (6) says local; its code compares with global ones
     ),
-    "fedtgp": Recipe(
+    "fedtgp": MethodSpec(
         about="prototypes that the server trains by contrastive learning with an adaptive margin",
         paper=FEDTGP,
         page="fedtgp",
@@ -74,28 +74,28 @@ CATALOGUE = {
         weight=10.0,  # λ = 0.1 in the paper goes with euclid
         infer="global",
     ),
-    "fedtgp-scl": Recipe(
+    "fedtgp-scl": MethodSpec(
         about="FedTGP's ablation: standard contrastive loss, no margin",
         paper=f"{FEDTGP}, Table 6",
         page="fedtgp",
         refine="tgp",
         options={"margin": "none"},  # Eq. (6)
     ),
-    "fedtgp-fm": Recipe(
+    "fedtgp-fm": MethodSpec(
         about="FedTGP's ablation: the margin is always τ",
         paper=f"{FEDTGP}, Table 6",
         page="fedtgp",
         refine="tgp",
         options={"margin": "fixed"},  # Eq. (7)
     ),
-    "fedtgp-without-f": Recipe(
+    "fedtgp-without-f": MethodSpec(
         about="FedTGP's ablation: trainable vectors without the further network F",
         paper=f"{FEDTGP}, Table 6",
         page="fedtgp",
         refine="tgp",
         options={"server_network": False},
     ),
-    "fedorgp": Recipe(
+    "fedorgp": MethodSpec(
         about="prototypes that the server trains towards orthogonality; clients follow their direction",
         paper=FEDORGP,
         page="fedorgp",
@@ -104,7 +104,7 @@ CATALOGUE = {
         weight=100.0,  # λ_c
         infer="head",
     ),
-    "fedorgp-without-or": Recipe(
+    "fedorgp-without-or": MethodSpec(
         about="FedORGP's ablation: clients follow the direction of the weighted mean",
         paper=f"{FEDORGP}, Table 5",
         page="fedorgp",
@@ -113,7 +113,7 @@ CATALOGUE = {
         weight=100.0,
         infer="head",
     ),
-    "fedproto-sparse": Recipe(
+    "fedproto-sparse": MethodSpec(
         about="FedProto with sparse rows, aggregation without class counts, alignment by class frequency",
         paper=SPARSE,
         page="sparse",
@@ -121,7 +121,7 @@ CATALOGUE = {
         sparsity=0.1,  # Eq. (7), (8); s = d/10 and d/2 in Table 1
         class_weights="proportional",  # Eq. (12)
     ),
-    "fedtgp-sparse": Recipe(
+    "fedtgp-sparse": MethodSpec(
         about="FedTGP with the same three parts",
         paper=SPARSE,
         page="sparse",
@@ -132,7 +132,7 @@ CATALOGUE = {
         sparsity=0.1,
         class_weights="proportional",
     ),
-    "fedsap": Recipe(
+    "fedsap": MethodSpec(
         about="FedProto with an alignment curriculum and prototypes as proxies of their classes",
         paper=FEDSAP,
         page="fedsap",
@@ -141,7 +141,7 @@ CATALOGUE = {
         proxy=1.0,  # Eq. (8), (9)
         infer="head",
     ),
-    "fedsap-ssl": Recipe(
+    "fedsap-ssl": MethodSpec(
         about="FedSAP, followed by rounds that learn from unlabelled samples too",
         paper=FEDSAP,
         page="fedsap",
@@ -151,7 +151,7 @@ CATALOGUE = {
         semi=100,  # Eq. (10)-(14), after 100 supervised rounds
         infer="head",
     ),
-    "simplex": Recipe(
+    "simplex": MethodSpec(
         about="the exact minimum of ProtoNorm's energy nearest to the round's means, by direction",
         paper=OWN,
         page="simplex",
@@ -159,7 +159,7 @@ CATALOGUE = {
         distance="cosine",
         weight=100.0,
     ),
-    "simplex-fixed": Recipe(
+    "simplex-fixed": MethodSpec(
         about="control: a simplex drawn from the seed; nothing is ever exchanged",
         paper=OWN,
         page="simplex",
@@ -168,7 +168,7 @@ CATALOGUE = {
         distance="cosine",
         weight=100.0,
     ),
-    "anchor": Recipe(
+    "anchor": MethodSpec(
         about="every class owns its dimensions, chosen from the first round's means; then nothing travels",
         paper=OWN,
         page="anchor",
@@ -178,7 +178,7 @@ CATALOGUE = {
         weight=100.0,
         infer="head",
     ),
-    "anchor-fixed": Recipe(
+    "anchor-fixed": MethodSpec(
         about="control: the same, with dimensions drawn from the seed; nothing is ever exchanged",
         paper=OWN,
         page="anchor",
@@ -191,7 +191,7 @@ CATALOGUE = {
 }
 
 
-def recipe(settings: Method, data: str) -> Recipe:
+def method_spec(settings: MethodConfig, data: str) -> MethodSpec:
     """Returns the catalogue's entry for a dataset with the slots that the configuration replaces."""
     if settings.name not in CATALOGUE:
         raise unknown("method.name", settings.name, CATALOGUE)
@@ -217,13 +217,13 @@ def recipe(settings: Method, data: str) -> Recipe:
         filled = replace(filled, aggregate="mean")  # they do not look at an aggregate
     own = dict(entry.options) if filled.refine == entry.refine else {}
     filled = replace(filled, options=DEFAULTS[filled.refine] | own | options)
-    refuse(filled, slots | options, settings.forget)
+    check_slots(filled, slots | options, settings.forget)
     if settings.scale is None:
         filled = replace(filled, scale=_scale(filled, data))
     return filled
 
 
-def _scale(filled: Recipe, data: str) -> float:
+def _scale(filled: MethodSpec, data: str) -> float:
     """Returns γ: that of the dataset for prototypes of unit length, 1 for others and for directions alone."""
     of_unit_length = filled.refine in UNIT or filled.anchor == "seed"
     return GAMMA.get(data, GAMMA_ELSEWHERE) if of_unit_length and filled.distance != "cosine" else 1.0

@@ -21,7 +21,7 @@ def least_overlap(words: int, length: int, weight: int) -> int:
     return -(-shared // (words * (words - 1) // 2))
 
 
-def spread(word_WL: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def spread_words(word_WL: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     """Returns words of the same weight whose nearest pair shares no more ones, mostly fewer.
 
     Step by step a word of a nearest pair makes its best move of a one. It never comes nearer to another word

@@ -6,31 +6,31 @@ from itertools import combinations
 from typing import Any, get_args
 
 from hpcfl.config.method import (
-    Aggregate,
-    Anchor,
-    ClassWeights,
-    Curriculum,
-    Distance,
-    Inference,
-    Method,
-    Refinement,
+    AggregateName,
+    AnchorName,
+    ClassWeightsName,
+    CurriculumName,
+    DistanceName,
+    InferenceName,
+    MethodConfig,
+    RefinementName,
 )
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.catalogue import method_spec
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "refine": get_args(Refinement),
-    "aggregate": get_args(Aggregate),
-    "anchor": get_args(Anchor),
-    "distance": get_args(Distance),
+    "refine": get_args(RefinementName),
+    "aggregate": get_args(AggregateName),
+    "anchor": get_args(AnchorName),
+    "distance": get_args(DistanceName),
     "scale": (2.0,),
     "sparsity": (0.5,),
-    "infer": get_args(Inference),
+    "infer": get_args(InferenceName),
     "prototypes": ("eval", "running"),
     "forget": (True,),
     "own_classes": (True,),
-    "class_weights": get_args(ClassWeights),
-    "curriculum": get_args(Curriculum),
+    "class_weights": get_args(ClassWeightsName),
+    "curriculum": get_args(CurriculumName),
     "proxy": (1.0,),
     "semi": (100,),
 }
@@ -42,7 +42,7 @@ BASE = "fedproto"
 def refusal(**slots: Any) -> str | None:
     """Returns why these slots do not go together, or None if they do."""
     try:
-        recipe(Method(name=BASE, weight=1.0, **slots), data="any")
+        method_spec(MethodConfig(name=BASE, weight=1.0, **slots), data="any")
     except BadInput as error:
         return str(error)
     return None

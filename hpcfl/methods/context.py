@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class MethodContext:
     classes: int
     features: int
     seed: int

@@ -9,7 +9,7 @@ from math import comb
 import numpy as np
 
 from hpcfl.errors import BadInput
-from hpcfl.methods.code_search import least_overlap, spread
+from hpcfl.methods.code_search import least_overlap, spread_words
 
 FEW = 10_000
 """Up to so many words all of them are candidates; beyond, some are drawn."""
@@ -19,7 +19,7 @@ REDRAWS = 8
 PATIENCE = 3
 
 
-def code(words: int, length: int, weight: int, draw: np.random.Generator) -> np.ndarray:
+def equal_weight_code(words: int, length: int, weight: int, draw: np.random.Generator) -> np.ndarray:
     """Returns words with `weight` ones, no two alike: [words, length] bool.
 
     Each word in turn is the candidate that overlaps least with the one nearest to it, then least with all;
@@ -29,7 +29,7 @@ def code(words: int, length: int, weight: int, draw: np.random.Generator) -> np.
         raise ValueError(f"there are fewer than {words} words of {length} with {weight} ones")
     few = comb(length, weight) <= FEW
     chosen_WL = _of_all(words, length, weight, draw) if few else _of_drawn(words, length, weight, draw)
-    return spread(chosen_WL, draw).astype(bool)
+    return spread_words(chosen_WL, draw).astype(bool)
 
 
 def _of_all(words: int, length: int, weight: int, draw: np.random.Generator) -> np.ndarray:
@@ -97,7 +97,9 @@ def best_code(words: int, length: int, key: int) -> np.ndarray:
         ):
             continue
         try:
-            tried_WL = code(words, length, weight, np.random.Generator(np.random.PCG64([key, weight])))
+            tried_WL = equal_weight_code(
+                words, length, weight, np.random.Generator(np.random.PCG64([key, weight]))
+            )
         except ValueError:
             continue
         shared = overlap(tried_WL)

@@ -36,6 +36,6 @@ def nearest_masked_N(z_ND: Tensor, prototypes: Prototypes, mask_KD: Tensor, by_a
     return nearest if prototypes.present_K.any() else full_like(nearest, -1)
 
 
-def right(predicted_N: Tensor, y_N: Tensor) -> int:
+def num_correct(predicted_N: Tensor, y_N: Tensor) -> int:
     """Returns the number of correct predictions."""
     return int((predicted_N == y_N).sum())

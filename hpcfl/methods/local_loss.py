@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.spec import Recipe
+from hpcfl.methods.spec import MethodSpec
 
 
 def mse(z_BD: Tensor, target_BD: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ Term = tuple[float, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Guide:
+class LocalLoss:
     """What is added to a batch's cross-entropy, term by term.
 
     `align` is λ_t times the mean distance to the targets of the labels: ProtoNorm (4), (5), FedORGP (8),
@@ -81,7 +81,7 @@ class Guide:
     denominator. `proxy` is FedSAP's (9), `consistency` its (12).
     """
 
-    recipe: Recipe
+    recipe: MethodSpec
     mask_KD: Tensor | None = None
 
     def weight(self, t: int) -> float:
@@ -90,16 +90,16 @@ class Guide:
         u = min(max((t + 1 - start) / (end - start), 0.0), 1.0)
         return self.recipe.weight * SHAPES[self.recipe.curriculum](u)
 
-    def at(self, t: int, target: Prototypes, count_K: Tensor) -> Pull:
+    def at(self, t: int, target: Prototypes, count_K: Tensor) -> BoundLoss:
         """Returns the guide of a client with these class counts in round t."""
-        return Pull(self, t, target, (count_K / count_K.max()).to(target.value_KD))
+        return BoundLoss(self, t, target, (count_K / count_K.max()).to(target.value_KD))
 
 
 @dataclass(frozen=True, eq=False)
-class Pull:
+class BoundLoss:
     """A guide in one round of one client."""
 
-    guide: Guide
+    guide: LocalLoss
     t: int
     target: Prototypes
     beta_K: Tensor

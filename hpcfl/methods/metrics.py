@@ -12,7 +12,7 @@ from hpcfl.methods.prototypes import Prototypes, margin_K
 from hpcfl.methods.sphere import distances, energy, normalise, simplex_bound
 
 
-def least_mean_most(values: Tensor) -> list[float]:
+def min_mean_max(values: Tensor) -> list[float]:
     """Returns minimum, mean and maximum; NaN where there are no values."""
     if not len(values):
         return [float("nan")] * 3
@@ -59,7 +59,7 @@ def _to_unit(value_MK: np.ndarray) -> np.ndarray:
     return (value_MK - low_M1) / np.where(width_M1 > 0, width_M1, 1)
 
 
-def measures(prototypes: Prototypes) -> dict[str, Any]:
+def prototype_metrics(prototypes: Prototypes) -> dict[str, Any]:
     """Returns margins, distances and cosines of pairs, energy and its bound, and the unreachable share.
 
     Margins are FedTGP's (Fig. 1), normalised by the largest as in ProtoNorm's Fig. 5. Energy is ProtoNorm's
@@ -77,8 +77,8 @@ def measures(prototypes: Prototypes) -> dict[str, Any]:
     return {
         "margin": apart_K,
         "margin_normalised": apart_K / widest if widest else apart_K * torch.nan,
-        "distance": least_mean_most(distances(value_KD[present_K])),
-        "cosine": least_mean_most(1 - chord.square() / 2),
+        "distance": min_mean_max(distances(value_KD[present_K])),
+        "cosine": min_mean_max(1 - chord.square() / 2),
         "energy": energy(unit_PD).item() if pairs else torch.nan,
         "energy_bound": simplex_bound(len(unit_PD)),
         "unreachable": torch.where(present_K & (length_K > 0), below_K, torch.nan),

@@ -12,21 +12,21 @@ from torch import Tensor
 from hpcfl.config.schema import Config
 from hpcfl.methods import sparse
 from hpcfl.methods.aggregate import AGGREGATES, Aggregate, Upload
-from hpcfl.methods.context import Setting
+from hpcfl.methods.context import MethodContext
 from hpcfl.methods.infer import nearest_masked_N, nearest_N
-from hpcfl.methods.local_loss import Guide
+from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.base import Refine
+from hpcfl.methods.refine.base import Refinement
 from hpcfl.methods.refine.nonnegative import Nonnegative
 from hpcfl.methods.refine.orthogonal import Orthogonal
 from hpcfl.methods.refine.simplex import Simplex
 from hpcfl.methods.refine.tgp import Tgp
 from hpcfl.methods.refine.thomson import Thomson
-from hpcfl.methods.spec import Recipe
+from hpcfl.methods.spec import MethodSpec
 from hpcfl.methods.sphere import keyed_direction
 
-REFINES: dict[str, type[Refine]] = {
-    "none": Refine,
+REFINEMENTS: dict[str, type[Refinement]] = {
+    "none": Refinement,
     "thomson": Thomson,
     "tgp": Tgp,
     "orthogonal": Orthogonal,
@@ -36,13 +36,13 @@ REFINES: dict[str, type[Refine]] = {
 
 
 @dataclass(frozen=True)
-class Method:
+class PrototypeMethod:
     """aggregate → refine on the server, guide → infer on the clients."""
 
-    recipe: Recipe
+    recipe: MethodSpec
     aggregate: Aggregate
-    refine: Refine
-    guide: Guide
+    refine: Refinement
+    guide: LocalLoss
     forget: bool
 
     @property
@@ -119,18 +119,18 @@ class Method:
         return Prototypes(value_KD, torch.ones_like(seen.present_K))
 
 
-def compose(
-    recipe: Recipe,
+def build_method(
+    recipe: MethodSpec,
     config: Config,
     dims: tuple[int, int],
     device: torch.device | str = "cpu",
     samples: int = 1,
-) -> Method:
+) -> PrototypeMethod:
     """Returns the method that a recipe describes, for K classes, D features and so many training samples."""
     mask_KD = None
     if recipe.sparsity:
         mask_KD = torch.from_numpy(sparse.masks(*dims, recipe.sparsity, config.seed)).to(device)
-    setting = Setting(
+    setting = MethodContext(
         *dims,
         seed=config.seed,
         lr=config.train.lr,
@@ -142,10 +142,10 @@ def compose(
         mask_KD=mask_KD,
         trace=config.log.distances,
     )
-    return Method(
+    return PrototypeMethod(
         recipe=recipe,
         aggregate=AGGREGATES[recipe.aggregate](setting),
-        refine=REFINES[recipe.refine](setting),
-        guide=Guide(recipe, mask_KD),
+        refine=REFINEMENTS[recipe.refine](setting),
+        guide=LocalLoss(recipe, mask_KD),
         forget=config.method.forget,
     )

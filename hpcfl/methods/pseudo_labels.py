@@ -12,7 +12,7 @@ from hpcfl.methods.prototypes import Prototypes
 
 
 @dataclass(frozen=True)
-class Guess:
+class PseudoLabels:
     """Of every sample: the nearest prototype's class, its distance, and how much farther the next is."""
 
     class_N: Tensor
@@ -26,11 +26,11 @@ def cosine_distance(z_ND: Tensor, prototypes: Prototypes) -> Tensor:
     return apart_NK.masked_fill(~prototypes.present_K, torch.inf)
 
 
-def guess(z_ND: Tensor, prototypes: Prototypes) -> Guess:
+def pseudo_labels(z_ND: Tensor, prototypes: Prototypes) -> PseudoLabels:
     """Returns Eq. (10) and both sides of (11); with a single prototype the margin is infinite."""
     near_NC, class_NC = cosine_distance(z_ND, prototypes).sort(dim=1, stable=True)
     second_N = near_NC[:, 1] if near_NC.shape[1] > 1 else torch.full_like(near_NC[:, 0], torch.inf)
-    return Guess(class_NC[:, 0], near_NC[:, 0], second_N - near_NC[:, 0])
+    return PseudoLabels(class_NC[:, 0], near_NC[:, 0], second_N - near_NC[:, 0])
 
 
 def thresholds(
@@ -44,17 +44,17 @@ def thresholds(
     if not known_N.any():
         return torch.full((2,), torch.nan, dtype=torch.float64, device=z_ND.device)
     z_ND, y_N = z_ND[known_N], y_N[known_N]
-    margin_N = guess(z_ND, prototypes).margin_N
+    margin_N = pseudo_labels(z_ND, prototypes).margin_N
     true_N = cosine_distance(z_ND, prototypes).gather(1, y_N[:, None])[:, 0]
     return torch.stack([margin_N.quantile(margin_quantile), true_N.quantile(distance_quantile)])
 
 
-def accepted(found: Guess, thresholds_2: Tensor) -> Tensor:
+def accept(found: PseudoLabels, thresholds_2: Tensor) -> Tensor:
     """Returns which samples are accepted, Eq. (11): margin > M and distance < D_max."""
     return (found.margin_N > thresholds_2[0]) & (found.distance_N < thresholds_2[1])
 
 
-def with_length(mixed: Prototypes, last: Prototypes) -> Prototypes:
+def with_last_length(mixed: Prototypes, last: Prototypes) -> Prototypes:
     """Returns Eq. (14)'s directions with the last prototypes' lengths, or their own where there is none.
 
     The paper normalises; alignment and inference here compare raw features, which have a length.

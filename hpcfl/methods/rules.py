@@ -10,7 +10,7 @@ from hpcfl.errors import BadInput
 from hpcfl.methods import sparse
 
 if TYPE_CHECKING:
-    from hpcfl.methods.spec import Recipe
+    from hpcfl.methods.spec import MethodSpec
 
 LEARNED = ("tgp", "orthogonal")
 OPTIONS = {
@@ -39,7 +39,7 @@ DENSE = {
 """Refinements that do not go with masks, and why."""
 
 
-def refuse(filled: Recipe, set_: Mapping[str, Any], forget: bool) -> None:
+def check_slots(filled: MethodSpec, set_: Mapping[str, Any], forget: bool) -> None:
     """Raises BadInput where slots contradict each other; `set_` holds those that the user set."""
     for key, value in set_.items():
         if key in OPTIONS and filled.refine not in OPTIONS[key]:
@@ -61,7 +61,7 @@ def refuse(filled: Recipe, set_: Mapping[str, Any], forget: bool) -> None:
         raise BadInput(reason)
 
 
-def contradiction(filled: Recipe, scale_set: bool, forget: bool) -> str | None:
+def contradiction(filled: MethodSpec, scale_set: bool, forget: bool) -> str | None:
     """Returns why a recipe cannot be, or None."""
     refine, anchor = filled.refine, filled.anchor
     if refine in LEARNED and filled.fixed:
@@ -91,7 +91,7 @@ def contradiction(filled: Recipe, scale_set: bool, forget: bool) -> str | None:
     return None
 
 
-def refuse_dims(filled: Recipe, classes: int, features: int) -> None:
+def check_dims(filled: MethodSpec, classes: int, features: int) -> None:
     """Raises BadInput where a method is impossible with so many classes or features."""
     if not filled.exchange:
         return
@@ -116,7 +116,7 @@ def refuse_dims(filled: Recipe, classes: int, features: int) -> None:
         )
 
 
-def never_iterates(filled: Recipe, classes: int, features: int) -> str | None:
+def never_iterates(filled: MethodSpec, classes: int, features: int) -> str | None:
     """Returns why no round has iterations by momentum, or None."""
     if "iterations" not in filled.options:
         return f"refine = {filled.refine!r} has no iterations"
@@ -127,12 +127,12 @@ def never_iterates(filled: Recipe, classes: int, features: int) -> str | None:
     return None
 
 
-def remarks(filled: Recipe, classes: int, features: int, rounds: int) -> list[str]:
+def remarks(filled: MethodSpec, classes: int, features: int, rounds: int) -> list[str]:
     """Returns what a user should know about this combination."""
     return [*_geometry(filled, classes, features), *_phases(filled, rounds)]
 
 
-def _phases(filled: Recipe, rounds: int) -> list[str]:
+def _phases(filled: MethodSpec, rounds: int) -> list[str]:
     """Returns which part of a schedule the run never reaches."""
     said = []
     start, end = filled.curriculum_start, filled.curriculum_end
@@ -149,7 +149,7 @@ def _phases(filled: Recipe, rounds: int) -> list[str]:
     return said
 
 
-def _geometry(filled: Recipe, classes: int, features: int) -> list[str]:
+def _geometry(filled: MethodSpec, classes: int, features: int) -> list[str]:
     """Returns where so many classes do not fit into so many dimensions as they should."""
     if filled.refine == "nonnegative" and classes > features:
         return [

@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 
-from hpcfl.methods.equal_weight_code import code
+from hpcfl.methods.equal_weight_code import equal_weight_code
 from hpcfl.utils.seeds import generator
 
 
@@ -39,7 +39,7 @@ def masks(classes: int, features: int, sparsity: int | float, seed: int) -> np.n
     number, own = blocks(classes, features), blocks_of_class(classes, features, sparsity)
     draw = generator(seed, "masks")
     distinct = min(classes, comb(number, own))
-    word_WB = np.eye(number, dtype=bool) if own == 1 else code(distinct, number, own, draw)
+    word_WB = np.eye(number, dtype=bool) if own == 1 else equal_weight_code(distinct, number, own, draw)
     block_D = np.repeat(
         np.arange(number), [len(part) for part in np.array_split(np.arange(features), number)]
     )

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hpcfl.config.method import (
-    Aggregate,
-    Anchor,
-    ClassWeights,
-    Curriculum,
-    Distance,
-    Inference,
-    Masked,
-    Refinement,
+    AggregateName,
+    AnchorName,
+    ClassWeightsName,
+    CurriculumName,
+    DistanceName,
+    InferenceName,
+    MaskedName,
+    RefinementName,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class MethodSpec:
     """The slots of a method, filled."""
 
     about: str
@@ -28,17 +28,17 @@ class Recipe:
     """Its page under docs/methods/."""
     exchange: bool = True
     """There are global prototypes; without, clients only train."""
-    aggregate: Aggregate = "mean"
-    refine: Refinement = "none"
-    anchor: Anchor = "round"
-    distance: Distance = "mse"
+    aggregate: AggregateName = "mean"
+    refine: RefinementName = "none"
+    anchor: AnchorName = "round"
+    distance: DistanceName = "mse"
     weight: float = 10.0
     scale: float = 1.0
-    infer: Inference = "global"
+    infer: InferenceName = "global"
     sparsity: int | float = 0
-    masked: Masked = "never"
-    class_weights: ClassWeights = "equal"
-    curriculum: Curriculum = "constant"
+    masked: MaskedName = "never"
+    class_weights: ClassWeightsName = "equal"
+    curriculum: CurriculumName = "constant"
     curriculum_start: int = 20
     curriculum_end: int = 100
     proxy: float = 0.0
@@ -86,5 +86,5 @@ class Recipe:
 
 MAIN = ("aggregate", "refine", "anchor", "distance", "weight", "scale", "infer")
 """The slots that are always said."""
-DEFAULT = {f.name: f.default for f in fields(Recipe)}
+DEFAULT = {f.name: f.default for f in fields(MethodSpec)}
 SLOTS = tuple(name for name in DEFAULT if name not in ("about", "paper", "page", "exchange", "options", "on"))

@@ -18,9 +18,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy
 
 from hpcfl.errors import BadInput
-from hpcfl.models.network import Network, on_meta
-from hpcfl.models.registry import ARCHITECTURES, parts
-from hpcfl.utils.files import aside
+from hpcfl.models.network import Network, build_on_meta
+from hpcfl.models.registry import ARCHITECTURES, split_name
+from hpcfl.utils.files import part_file
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def costs(
 
 
 def _known(name: str, known: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Cost:
-    own = parts(name)[0] not in ARCHITECTURES  # a user's file may change at any time
+    own = split_name(name)[0] not in ARCHITECTURES  # a user's file may change at any time
     shape, _, features = known
     key = hashlib.blake2b(repr((name, known, batches, _versions())).encode(), digest_size=12)
     path = _cache() / f"{key.hexdigest()}.json"
@@ -114,7 +114,7 @@ def _known(name: str, known: tuple[tuple[int, ...], int, int], batches: tuple[in
             return Cost(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
             pass  # not counted yet
-    network = on_meta(name, *known)
+    network = build_on_meta(name, *known)
     try:
         _check(network, name, shape, features)
         counted = cost(network, shape, *batches)
@@ -126,7 +126,7 @@ def _known(name: str, known: tuple[tuple[int, ...], int, int], batches: tuple[in
     if not own:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with aside(path) as part:
+            with part_file(path) as part:
                 part.write_text(json.dumps(asdict(counted)))
                 part.replace(path)
         except OSError:

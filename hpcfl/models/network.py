@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcfl.errors import BadInput
-from hpcfl.models.registry import HEADS, find, parts
+from hpcfl.models.registry import HEADS, find_architecture, split_name
 
 
 class Network(nn.Module):
@@ -49,10 +49,10 @@ class Network(nn.Module):
                 module.train()
 
 
-def build(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
+def build_network(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
     """Returns a network with fresh parameters, drawn from torch's global generator."""
-    name, head = parts(architecture)
-    found = find(name)
+    name, head = split_name(architecture)
+    found = find_architecture(name)
     if found.images and len(shape) != 3:
         raise BadInput(f"models: {name} takes images, the data are points with {shape[0]} coordinates")
     try:
@@ -72,7 +72,7 @@ def build(architecture: str, shape: tuple[int, ...], classes: int, features: int
     return Network(extractor, nn.Sequential(*layers) if len(layers) > 1 else layers[0])
 
 
-def on_meta(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
+def build_on_meta(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
     """Returns a network without memory of its own."""
     with torch.device("meta"):
-        return build(architecture, shape, classes, features)
+        return build_network(architecture, shape, classes, features)

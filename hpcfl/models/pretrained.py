@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from hpcfl.errors import BadInput
-from hpcfl.models.network import on_meta
-from hpcfl.models.registry import parts
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.models.network import build_on_meta
+from hpcfl.models.registry import split_name
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 Weights = dict[str, Tensor]
 NAMES = {"shufflenet_v2": "shufflenet_v2_x1_0"}
@@ -32,14 +32,14 @@ def read_pretrained(
     features: int,
 ) -> dict[str, Weights]:
     """Returns by extractor the parameters and buffers to start from, checked against the networks."""
-    used = {parts(architecture)[0]: architecture for architecture in architectures}
+    used = {split_name(architecture)[0]: architecture for architecture in architectures}
     found = {}
     for name, what in wanted.items():
         if name not in used:
             raise BadInput(
                 f"models.pretrained.{name}: no client has this architecture; they have {', '.join(used)}"
             )
-        want = on_meta(used[name], shape, classes, features).extractor.state_dict()
+        want = build_on_meta(used[name], shape, classes, features).extractor.state_dict()
         where = f"models.pretrained.{name} = {what!r}"
         found[name] = _fitting(_read(where, _path(where, name, what)), want, where)
     return found
@@ -49,7 +49,7 @@ def _path(where: str, name: str, what: str) -> Path:
     """Returns the file that is meant: itself, or where torch keeps torchvision's weights of this name."""
     if Path(what).suffix or Path(what).exists():
         return Path(what)
-    models = torchvision().models
+    models = load_torchvision().models
     try:
         weights = models.get_model_weights(NAMES.get(name, name))[what]
     except (ValueError, KeyError):

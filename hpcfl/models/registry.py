@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcfl.config.schema import Models
+from hpcfl.config.schema import ModelsConfig
 from hpcfl.errors import BadInput, unknown
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 """FedTGP's heterogeneous classifiers: client i gets number i modulo their size."""
 
-OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """A user's own architecture, by import path: `mypackage.nets:tiny`."""
 
 
@@ -67,7 +67,7 @@ def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable
     return add
 
 
-def find(name: str) -> Architecture:
+def find_architecture(name: str) -> Architecture:
     """Returns an architecture; one by import path is imported now, from the working directory or the path."""
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
@@ -83,17 +83,17 @@ def find(name: str) -> Architecture:
     return Architecture(build, "your own", "–")
 
 
-def is_own(architecture: str) -> bool:
+def is_user_defined(architecture: str) -> bool:
     """Says whether a client's architecture is a user's own."""
     return ":" in architecture
 
 
-def chosen(settings: Models) -> tuple[str, ...]:
+def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
     """Returns what the configuration names, as clients get it in turn: `extractor` or `extractor/head`."""
     group, head = settings.group, settings.head
     if settings.list is not None:
         for name in settings.list:
-            if name not in ARCHITECTURES and not OWN.fullmatch(name):
+            if name not in ARCHITECTURES and not IMPORT_PATH.fullmatch(name):
                 raise unknown("models.list", name, ARCHITECTURES)
         weights = settings.weights or [1] * len(settings.list)
         names = [name for name, weight in zip(settings.list, weights, strict=True) for _ in range(weight)]
@@ -106,7 +106,7 @@ def chosen(settings: Models) -> tuple[str, ...]:
                 )
         if group in GROUPS:
             names = list(GROUPS[group].members)
-        elif group in ARCHITECTURES or OWN.fullmatch(group):
+        elif group in ARCHITECTURES or IMPORT_PATH.fullmatch(group):
             names = [group]
         else:
             raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
@@ -119,7 +119,7 @@ def full_name(extractor: str, head: str) -> str:
     return extractor if head == "linear" else f"{extractor}/{head}"
 
 
-def parts(architecture: str) -> tuple[str, str]:
+def split_name(architecture: str) -> tuple[str, str]:
     """Returns extractor and head of a full name."""
     extractor, _, head = architecture.partition("/")
     return extractor, head or "linear"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcfl.models.registry import register
-from hpcfl.models.torchvision_models import published
+from hpcfl.models.torchvision_models import torchvision_extractor
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,9 +19,9 @@ def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
     from torch import nn
 
     from hpcfl.models.extractor import Extractor
-    from hpcfl.utils.torchvision_loader import torchvision
+    from hpcfl.utils.torchvision_loader import load_torchvision
 
-    block = torchvision().models.resnet.BasicBlock
+    block = load_torchvision().models.resnet.BasicBlock
     layers: list[nn.Module] = [
         nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False),
         nn.BatchNorm2d(64),
@@ -70,28 +70,28 @@ def resnet10(shape: tuple[int, ...], features: int) -> nn.Module:
 @register(PAPERS, images=True)
 def resnet18(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-18."""
-    return published(shape, features, "resnet18")
+    return torchvision_extractor(shape, features, "resnet18")
 
 
 @register(PAPERS, images=True)
 def resnet34(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-34."""
-    return published(shape, features, "resnet34")
+    return torchvision_extractor(shape, features, "resnet34")
 
 
 @register(PAPERS, images=True)
 def resnet50(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-50."""
-    return published(shape, features, "resnet50")
+    return torchvision_extractor(shape, features, "resnet50")
 
 
 @register(PAPERS, images=True)
 def resnet101(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-101."""
-    return published(shape, features, "resnet101")
+    return torchvision_extractor(shape, features, "resnet101")
 
 
 @register(PAPERS, images=True)
 def resnet152(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-152."""
-    return published(shape, features, "resnet152")
+    return torchvision_extractor(shape, features, "resnet152")

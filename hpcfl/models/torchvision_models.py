@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def published(shape: tuple[int, ...], features: int, name: str, smallest: int = 1, **more: bool) -> nn.Module:
+def torchvision_extractor(
+    shape: tuple[int, ...], features: int, name: str, smallest: int = 1, **more: bool
+) -> nn.Module:
     """Returns torchvision's network of this name; images below `smallest` are padded."""
     from hpcfl.models.extractor import Extractor, without_classifier
-    from hpcfl.utils.torchvision_loader import torchvision
+    from hpcfl.utils.torchvision_loader import load_torchvision
 
-    net = getattr(torchvision().models, name)(**more)
+    net = getattr(load_torchvision().models, name)(**more)
     return Extractor(without_classifier(net, shape[0]), features, smallest)

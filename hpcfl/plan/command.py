@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from hpcfl.config.loading import load
+from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import Federation, plan
+from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.models.costs import costs
-from hpcfl.models.network import build
+from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
-from hpcfl.models.registry import parts
-from hpcfl.plan.forecast import Forecast, Memory
-from hpcfl.plan.machine import gib, here, program
-from hpcfl.runtime.devices import set_up
-from hpcfl.training.step.options import way
-from hpcfl.training.step.step import WARM, step
-from hpcfl.utils.formatting import console, kilobytes, many
+from hpcfl.models.registry import split_name
+from hpcfl.plan.forecast import Forecast, MemoryEstimate
+from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
+from hpcfl.runtime.devices import set_up_torch
+from hpcfl.training.step.options import step_options
+from hpcfl.training.step.step import WARMUP, make_step
+from hpcfl.utils.formatting import console, format_bytes, plural
 
 STEPS = 3
 """Training steps that are timed per architecture, after some that are not."""
@@ -55,14 +55,14 @@ def print_plan(
     as_json: bool,
 ) -> None:
     """Prints what a run needs and how it is spread."""
-    machine = here(ranks, nodes, devices, cores, memory, device_memory)
-    fed = plan(load(config, settings))
+    machine = machine_like_here(ranks, nodes, devices, cores, memory, device_memory)
+    fed = plan_run(load_config(config, settings))
     runtime = fed.config.runtime
-    set_up(runtime, 0, on="cpu")
+    set_up_torch(runtime, 0, on="cpu")
     known = (fed.architectures, fed.data.shape, *fed.dims)
     counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
     read_pretrained(fed.config.models.pretrained, *known)
-    forecast = Forecast(fed, counted, machine, program(fed.data.is_images))
+    forecast = Forecast(fed, counted, machine, program_memory(fed.data.is_images))
     if calibrate:
         if devices and not torch.cuda.is_available():
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
@@ -73,29 +73,29 @@ def print_plan(
         _print(forecast)
 
 
-def calibrated(fed: Federation) -> dict[str, float]:
+def calibrated(fed: RunPlan) -> dict[str, float]:
     """Returns seconds per training sample of each architecture, tried on this machine."""
     batch, shape = fed.config.train.batch_size, fed.data.shape
-    device = set_up(fed.config.runtime, 0)
+    device = set_up_torch(fed.config.runtime, 0)
     found = {}
     for name in fed.architectures:
-        chosen = way(fed.config.runtime, device.type, name)
-        network = build(name, shape, *fed.dims).to(device)
+        chosen = step_options(fed.config.runtime, device.type, name)
+        network = build_network(name, shape, *fed.dims).to(device)
         network.to(memory_format=chosen.memory_format)  # type: ignore[call-overload]
-        trained = step(network, fed.config.train, chosen)
+        trained = make_step(network, fed.config.train, chosen)
         trained.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
         if fed.data.is_images:
             x_B = x_B.contiguous(memory_format=chosen.memory_format)
         y_B = torch.arange(len(x_B), device=device) % fed.dims[0]
         times = []
-        for _ in range(1 + WARM + STEPS):
+        for _ in range(1 + WARMUP + STEPS):
             start = time.perf_counter()
             trained(x_B, y_B)
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        found[name] = float(np.median(times[1 + WARM :])) / len(x_B)
+        found[name] = float(np.median(times[1 + WARMUP :])) / len(x_B)
     return found
 
 
@@ -133,8 +133,9 @@ def _print(forecast: Forecast) -> None:
     screen.print(
         f"{config.method.name} on {config.data.name}: {len(fed.clients)} clients, "
         f"{config.federation.per_round} per round, d = {fed.dims[1]}, batch {config.train.batch_size}; "
-        f"{many(machine.ranks, 'rank')} on {many(machine.nodes, 'node')} of {many(machine.cores, 'core')}, "
-        f"{gib(machine.memory)}" + (f" and {many(machine.devices, 'GPU')}" if machine.devices else ""),
+        f"{plural(machine.ranks, 'rank')} on {plural(machine.nodes, 'node')} of {plural(machine.cores, 'core')}, "
+        f"{format_gib(machine.memory)}"
+        + (f" and {plural(machine.devices, 'GPU')}" if machine.devices else ""),
         soft_wrap=True,
     )
     for table in (_architectures(forecast), _places(forecast), _memory(forecast)):
@@ -153,15 +154,15 @@ def _architectures(forecast: Forecast) -> Table:
     )
     number = Counter(client.architecture for client in forecast.fed.clients)
     for name, cost in forecast.costs.items():
-        cited = PUBLISHED.get(parts(name)[0])
+        cited = PUBLISHED.get(split_name(name)[0])
         tried = forecast.seconds.get(name)
         table.add_row(
             name,
             str(number[name]),
             f"{cost.parameters / 1e6:.3f} M",
-            kilobytes(cost.state),
+            format_bytes(cost.state),
             f"{cost.flops / 1e9:.4f}",
-            kilobytes(cost.activations),
+            format_bytes(cost.activations),
             f"{1000 * tried:.2f}" if tried else "–",
             f"{cited:.3f}" if cited else "–",
         )
@@ -190,22 +191,22 @@ def _memory(forecast: Forecast) -> Table:
     return table
 
 
-def _add(table: Table, what: str, memory: Memory) -> None:
-    words = ", ".join(f"{name} {kilobytes(nbytes)}" for name, nbytes in memory.parts.items())
-    table.add_row(what, gib(memory.total), words)
+def _add(table: Table, what: str, memory: MemoryEstimate) -> None:
+    words = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in memory.parts.items())
+    table.add_row(what, format_gib(memory.total), words)
 
 
 def _round(forecast: Forecast) -> list[str]:
     up, down = forecast.bytes
     train, evaluate = forecast.flops
     said = [
-        f"a round: up {kilobytes(up)}, down {kilobytes(down)}; {train / 1e9:.1f} GFLOP of training, "
+        f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {train / 1e9:.1f} GFLOP of training, "
         f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly"
     ]
     if (seconds := forecast.round_seconds) is not None:
         said.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.fed.clients)
-    cited = [PUBLISHED.get(parts(client.architecture)[0]) for client in forecast.fed.clients]
+    cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.fed.clients]
     said.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
     if all(cited):
         total = sum(number for number in cited if number)

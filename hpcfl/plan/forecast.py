@@ -8,16 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from hpcfl.federation.participants import participants
-from hpcfl.federation.run_plan import Federation
+from hpcfl.federation.participants import select_participants
+from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.rules import LEARNED
 from hpcfl.methods.sparse import masks
 from hpcfl.models.costs import Cost
-from hpcfl.plan.machine import Machine, gib
+from hpcfl.plan.machine import Machine, format_gib
 from hpcfl.runtime.devices import device_for
-from hpcfl.runtime.scheduling import Pool, deal, makespan, pools
-from hpcfl.training.client_layout import Records
-from hpcfl.training.step.options import way
+from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.step.options import step_options
 
 ROUNDS = 20
 """Rounds whose participants are looked at: selection is known, so this is no estimate."""
@@ -28,7 +28,7 @@ CONTEXT = 400 * 2**20
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Bytes, by what they are for."""
 
     parts: Mapping[str, int]
@@ -42,7 +42,7 @@ class Memory:
 class Forecast:
     """A run on a machine."""
 
-    fed: Federation
+    fed: RunPlan
     costs: Mapping[str, Cost]
     machine: Machine
     program: tuple[int, int]
@@ -62,7 +62,7 @@ class Forecast:
         self.pools: list[Pool] = pools(places, self.workers, pinned)
         self.device_of = [places[pool.ranks[0]][1] for pool in self.pools]
         self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.fed.clients])
-        self.pool_of = deal(self.work_M.tolist(), self.pools)
+        self.pool_of = assign_clients(self.work_M.tolist(), self.pools)
 
     def _cost(self, client: int) -> Cost:
         return self.costs[self.fed.clients[client].architecture]
@@ -77,7 +77,7 @@ class Forecast:
         config = self.fed.config
         rounds = min(ROUNDS, config.federation.rounds)
         return [
-            participants(config.seed, t, config.federation.clients, config.federation.per_round)
+            select_participants(config.seed, t, config.federation.clients, config.federation.per_round)
             for t in range(rounds)
         ]
 
@@ -162,13 +162,13 @@ class Forecast:
     # --- memory
 
     @cached_property
-    def records(self) -> Records:
-        return Records(self.fed)
+    def records(self) -> ClientLayouts:
+        return ClientLayouts(self.fed)
 
-    def rank_memory(self, pool: int) -> Memory:
+    def rank_memory(self, pool: int) -> MemoryEstimate:
         """Of a rank while it trains the largest client of its pool; beside a GPU, what stays on the host."""
         parts = {"program": self.program[0]}
-        return Memory(parts | self._training(pool) if self._on_cpu(pool) else parts)
+        return MemoryEstimate(parts | self._training(pool) if self._on_cpu(pool) else parts)
 
     def _training(self, pool: int) -> dict[str, int]:
         mine, device = self.clients_of(pool), self.device_of[pool]
@@ -179,7 +179,7 @@ class Forecast:
             "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
         }
 
-    def node_memory(self, node: int) -> Memory:
+    def node_memory(self, node: int) -> MemoryEstimate:
         """Of all ranks of a node at the worst moment, its arena, and the data."""
         ranks = sum(self.machine.node(rank) == node for rank in range(self.machine.ranks))
         parts = {
@@ -200,7 +200,7 @@ class Forecast:
                 parts[name] = sum(largest[: self._slots(node)])
             # malloc keeps what it was given back: about what an average client needed
             parts["kept by waiting ranks"] = (len(training) - self._slots(node)) * self._average(node)
-        return Memory(parts)
+        return MemoryEstimate(parts)
 
     def _average(self, node: int) -> int:
         """Returns the gradients and activations of an average client of a node."""
@@ -211,7 +211,7 @@ class Forecast:
     def _gradients(self, i: int, device: str) -> int:
         """Returns the bytes of a client's gradients, unless they are dropped at once, and velocities."""
         config, kind = self.fed.config, device.partition(":")[0]
-        kept = not way(config.runtime, kind, self.fed.clients[i].architecture).direct
+        kept = not step_options(config.runtime, kind, self.fed.clients[i].architecture).direct
         return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
@@ -219,11 +219,11 @@ class Forecast:
         mine = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
         return sum(self.records.layout(i).nbytes for i in mine)
 
-    def device_memory(self, pool: int) -> Memory:
+    def device_memory(self, pool: int) -> MemoryEstimate:
         """Of a GPU with all ranks that share it."""
         ranks = len(self.pools[pool].ranks)
         parts = {"contexts": CONTEXT} | self._training(pool)
-        return Memory({name: ranks * nbytes for name, nbytes in parts.items()})
+        return MemoryEstimate({name: ranks * nbytes for name, nbytes in parts.items()})
 
     def warnings(self) -> list[str]:
         """Returns what will not fit, in words."""
@@ -232,17 +232,17 @@ class Forecast:
         for node in range(self.machine.nodes):
             need, arena = self.node_memory(node).total, self.arena(node)
             if need > self.machine.memory:
-                said.append(f"node {node} needs {gib(need)}, it has {gib(self.machine.memory)}")
+                said.append(f"node {node} needs {format_gib(need)}, it has {format_gib(self.machine.memory)}")
             if arena > self.machine.shared and self.fed.config.runtime.arena in ("auto", "shared"):
                 said.append(
-                    f"the arena of node {node} needs {gib(arena)}, shared memory has "
-                    f"{gib(self.machine.shared)}: it will be a file, or refused if runtime.arena = 'shared'"
+                    f"the arena of node {node} needs {format_gib(arena)}, shared memory has "
+                    f"{format_gib(self.machine.shared)}: it will be a file, or refused if runtime.arena = 'shared'"
                 )
         for number, device in enumerate(self.device_of):
             room, need = self.machine.device_memory, self.device_memory(number).total
             if not self._on_cpu(number) and room is not None and need > room:
                 said.append(
-                    f"{device} of node {self.pools[number].node} needs {gib(need)}, it has {gib(room)}"
+                    f"{device} of node {self.pools[number].node} needs {format_gib(need)}, it has {format_gib(room)}"
                 )
         spare = len(self.workers) - self.fed.config.federation.per_round
         if spare > 0:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.federation.run_plan import Federation
-from hpcfl.utils.files import aside, put
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.utils.files import move_into_place, part_file
 
 NAMED = 40
 """Classes up to which each has its name on the axis."""
@@ -15,7 +15,7 @@ WRITTEN = 500
 """Cells up to which each shows its number."""
 
 
-def draw(path: Path, fed: Federation) -> None:
+def draw_heatmap(path: Path, fed: RunPlan) -> None:
     """Writes the training samples of every client and class as a heatmap; empty cells stay white."""
     import matplotlib
 
@@ -41,13 +41,13 @@ def draw(path: Path, fed: Federation) -> None:
         axes.set_xticks(range(clients), [str(i) for i in range(clients)], fontsize=7)
     axes.set(xlabel="client", ylabel="class", title=_title(fed))
     figure.colorbar(image, ax=axes, label="training samples", aspect=30, pad=0.02)
-    with aside(path) as part:
+    with part_file(path) as part:
         figure.savefig(part, format=path.suffix[1:], dpi=150)
-        put(part, path)
+        move_into_place(part, path)
     pyplot.close(figure)
 
 
-def _title(fed: Federation) -> str:
+def _title(fed: RunPlan) -> str:
     settings = fed.config.partition
     known = {
         "dirichlet": f"dirichlet, α = {settings.alpha:g}",

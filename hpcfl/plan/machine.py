@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcfl.errors import BadInput
 from hpcfl.runtime import cores
-from hpcfl.runtime.arena import SPARE, room_here
+from hpcfl.runtime.arena import SPARE, free_space
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Machine:
         return rank * self.nodes // self.ranks
 
 
-def here(
+def machine_like_here(
     ranks: int,
     nodes: int,
     devices: int,
@@ -48,7 +48,7 @@ def here(
     for option, gib in (("--memory", memory), ("--device-memory", device_memory)):
         if gib is not None and not 0 < gib < 1e9:
             raise BadInput(f"{option} {gib}: must be a number of GiB")
-    allowed, quota = cores.mine()
+    allowed, quota = cores.own_cores()
     return Machine(
         ranks,
         nodes,
@@ -56,7 +56,7 @@ def here(
         cores_ or max(1, math.floor(min(len(allowed), quota))),
         int(memory * 2**30) if memory else _memory(),
         int(device_memory * 2**30) if device_memory else None,
-        room_here().shared - SPARE,
+        free_space().shared - SPARE,
     )
 
 
@@ -71,7 +71,7 @@ def _memory() -> int:
     return total
 
 
-def program(images: bool) -> tuple[int, int]:
+def program_memory(images: bool) -> tuple[int, int]:
     """Returns what a rank needs before it has done anything: bytes of its own, and those all ranks share."""
     command = [sys.executable, "-m", "hpcfl.plan.memory_probe", *(["images"] if images else [])]
     try:
@@ -82,5 +82,5 @@ def program(images: bool) -> tuple[int, int]:
     return own, shared
 
 
-def gib(nbytes: float) -> str:
+def format_gib(nbytes: float) -> str:
     return f"{nbytes / 2**30:.2f} GiB"

@@ -10,15 +10,15 @@ import sys
 import hpcfl.engine.launch
 import hpcfl.engine.rounds
 import hpcfl.log.create  # noqa: F401
-from hpcfl.comm.mpi_library import library
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.comm.mpi_library import find_mpi_library
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 
 def main() -> None:
     """Prints the two numbers; fails where the system does not tell them."""
-    library()
+    find_mpi_library()
     if "images" in sys.argv[1:]:
-        torchvision()
+        load_torchvision()
     with open("/proc/self/smaps_rollup") as file:
         rows = [line.split() for line in file]
     nbytes = {row[0]: 1024 * int(row[1]) for row in rows if len(row) == 3}

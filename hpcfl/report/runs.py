@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
-from hpcfl.log.reader import Run, bad_input, read
+from hpcfl.log.reader import Run, as_bad_input, read_log
 from hpcfl.log.schema import PARTS
 from hpcfl.log.summary import INFERENCES, Summary, summary
-from hpcfl.utils.formatting import console, kilobytes, percent
+from hpcfl.utils.formatting import console, format_bytes, format_percent
 
 
 def print_runs(paths: Sequence[str]) -> None:
     """Prints one run in full, or several as rows of one table."""
-    runs = [read(path) for path in paths]
+    runs = [read_log(path) for path in paths]
     if len(runs) == 1:
-        with bad_input(runs[0].path):
+        with as_bad_input(runs[0].path):
             _print_one(runs[0])
     else:
         _print_many(runs)
@@ -42,12 +42,15 @@ def _print_one(run: Run) -> None:
     brief = summary(run)
     if not np.isnan(brief.accuracy):
         best = int(np.nanargmax(run["/round/accuracy"]))
-        add("accuracy", f"{percent(brief.accuracy)} (mean over clients {percent(brief.accuracy_clients)})")
-        own = f"clients at their own best {percent(brief.clients_best)}"
-        add("best", f"{percent(brief.best)} in round {best + 1}; {own}")
-        add("by", ", ".join(f"{name} {percent(share)}" for name, share in _by(brief).items()))
+        add(
+            "accuracy",
+            f"{format_percent(brief.accuracy)} (mean over clients {format_percent(brief.accuracy_clients)})",
+        )
+        own = f"clients at their own best {format_percent(brief.clients_best)}"
+        add("best", f"{format_percent(brief.best)} in round {best + 1}; {own}")
+        add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in _by(brief).items()))
     if run.rounds_done:
-        sent = {name: kilobytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
+        sent = {name: format_bytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
         parts = ", ".join(f"{part} {run[f'/round/seconds_{part}'].mean():.3f}" for part in PARTS)
         add("", f"{run['/round/seconds'].mean():.3f} s: {parts}")
@@ -65,9 +68,9 @@ def _print_many(runs: Sequence[Run]) -> None:
         table.add_column(heading, justify="right")
     for run in runs:
         brief = summary(run)
-        cells = [*map(percent, (brief.accuracy, brief.best, *_by(brief).values())), "–", "–", "–"]
+        cells = [*map(format_percent, (brief.accuracy, brief.best, *_by(brief).values())), "–", "–", "–"]
         if run.rounds_done:
-            cells[5:] = kilobytes(brief.bytes_up), kilobytes(brief.bytes_down), f"{brief.seconds:.3f}"
+            cells[5:] = format_bytes(brief.bytes_up), format_bytes(brief.bytes_down), f"{brief.seconds:.3f}"
         name = f"{run.path.name}, {run.study}" if run.study else run.path.name
         table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.comm.communicator import Link
+from hpcfl.comm.communicator import Communicator
 from hpcfl.errors import BadInput
 
 SPARE = 16 * 2**20
@@ -26,18 +26,20 @@ KINDS = ("shared", "mapped", "private")
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeSpace:
     """What a host has to offer an arena: free bytes of shared memory and of its own disk."""
 
     shared: int
     mapped: int
 
 
-def room_here() -> Room:
-    return Room(_free("/dev/shm"), _free(tempfile.gettempdir()))
+def free_space() -> FreeSpace:
+    return FreeSpace(_free("/dev/shm"), _free(tempfile.gettempdir()))
 
 
-def choose(setting: str, needs: Sequence[tuple[str, int, int]], rooms: Mapping[str, Room]) -> tuple[str, str]:
+def choose_arena(
+    setting: str, needs: Sequence[tuple[str, int, int]], rooms: Mapping[str, FreeSpace]
+) -> tuple[str, str]:
     """Returns the kind of arena for a run, and why it is not the first choice.
 
     `needs` holds (host, node, bytes); pretend nodes of one host draw on the same room. All ranks decide
@@ -62,7 +64,7 @@ def choose(setting: str, needs: Sequence[tuple[str, int, int]], rooms: Mapping[s
 class Arena:
     """One byte vector per client of this node."""
 
-    def __init__(self, link: Link, kind: str, sizes: Mapping[int, int], leader: bool):
+    def __init__(self, link: Communicator, kind: str, sizes: Mapping[int, int], leader: bool):
         """`sizes` gives the bytes of each client: all of the node's, or this rank's own where private."""
         self.kind = kind
         total = sum(sizes.values())
@@ -77,7 +79,7 @@ class Arena:
         self.vectors: dict[int, Tensor] = dict(zip(sizes, parts, strict=True))
 
 
-def _mapped(link: Link, nbytes: int, leader: bool) -> np.ndarray:
+def _mapped(link: Communicator, nbytes: int, leader: bool) -> np.ndarray:
     """Returns a mapping of a new file that every rank of the node opens and nobody sees afterwards."""
     name = ""
     with link.agreed():

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
-def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+def cgroup_quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
     """Returns the cores that control groups grant this process; infinite where none limits it."""
     least = math.inf
     try:
@@ -37,17 +37,19 @@ def _limit(group: Path) -> float:
         return math.inf
 
 
-Mine = tuple[frozenset[int], float]
+RankCores = tuple[frozenset[int], float]
 """The cores that a rank may run on, and its quota."""
 
 
-def mine() -> Mine:
+def own_cores() -> RankCores:
     """Returns the cores of this rank; where a system does not tell, all there are."""
     affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
-    return frozenset(affinity(0)), quota()
+    return frozenset(affinity(0)), cgroup_quota()
 
 
-def slots(ranks: Sequence[Mine], me: int, node: Sequence[int], threads: int) -> tuple[int, int] | None:
+def core_limit(
+    ranks: Sequence[RankCores], me: int, node: Sequence[int], threads: int
+) -> tuple[int, int] | None:
     """Returns which gate a rank works behind and how many may pass it; None where there is a core for each.
 
     Ranks of a node that may run on the same cores share a gate; `node` lists the node's workers.
@@ -59,7 +61,7 @@ def slots(ranks: Sequence[Mine], me: int, node: Sequence[int], threads: int) -> 
     return (groups.index(mine), places) if len(sharing) > places else None
 
 
-def total(ranks: Iterable[tuple[str, Mine]]) -> int:
+def total_cores(ranks: Iterable[tuple[str, RankCores]]) -> int:
     """Returns the cores of a job: on each host the union of its ranks' cores, within the quota."""
     allowed: dict[str, set[int]] = {}
     quotas: dict[str, float] = {}

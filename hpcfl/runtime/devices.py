@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hpcfl.config.schema import Runtime
+from hpcfl.config.schema import RuntimeConfig
 from hpcfl.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
     return f"cuda:{local_rank % cuda_devices}"
 
 
-def set_up(runtime: Runtime, local_rank: int, on: str | None = None) -> torch.device:
+def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None) -> torch.device:
     """Loads torch, fixes what would change bits, and returns this rank's device, or the one given."""
     for library in ("OMP", "MKL", "OPENBLAS"):  # scipy brings its own OpenBLAS, loaded after this
         os.environ[f"{library}_NUM_THREADS"] = str(runtime.threads)
@@ -44,7 +44,7 @@ def set_up(runtime: Runtime, local_rank: int, on: str | None = None) -> torch.de
     return device
 
 
-def clear() -> None:
+def free_memory() -> None:
     """Gives back the memory of a run that is over."""
     gc.collect()  # its parts know each other
     if "torch" in sys.modules:
@@ -55,7 +55,7 @@ def clear() -> None:
 
 
 @contextmanager
-def as_before() -> Iterator[None]:
+def torch_settings_kept() -> Iterator[None]:
     """Runs the block; torch, if it was there before, then has its threads, generators and flags again."""
     if "torch" not in sys.modules:
         yield

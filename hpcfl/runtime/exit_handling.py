@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from hpcfl.comm.communicator import Link
+from hpcfl.comm.communicator import Communicator
 from hpcfl.comm.launcher import SETTLE
 from hpcfl.errors import BadInput, Fatal, Refused, RunFailed
 
@@ -23,7 +23,7 @@ PARENT = os.getppid()
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 75, 130
 
 
-def guarded(link: Link, body: Callable[[], int]) -> int:
+def run_guarded(link: Communicator, body: Callable[[], int]) -> int:
     """Runs a rank's part and returns the exit code; an exception on any rank ends them all."""
     try:
         code = _agreed_end(link, body)
@@ -41,31 +41,31 @@ def guarded(link: Link, body: Callable[[], int]) -> int:
     return code
 
 
-def _agreed_end(link: Link, body: Callable[[], int]) -> int:
+def _agreed_end(link: Communicator, body: Callable[[], int]) -> int:
     """Returns the exit code of an end that all ranks know of; one of them speaks."""
     try:
         return body()
     except (Refused, RunFailed) as error:
-        say(f"hpcfl: {error}", link.is_server)
+        print_error(f"hpcfl: {error}", link.is_server)
         return BAD_INPUT if isinstance(error, Refused) else FAILED
 
 
-def _end_all(link: Link, last_word: str, code: int) -> NoReturn:
+def _end_all(link: Communicator, last_word: str, code: int) -> NoReturn:
     """Ends every rank; the launcher drops what it has not passed on by then, so it is given time."""
-    say(last_word, bool(last_word))
+    print_error(last_word, bool(last_word))
     if link.size > 1:
         time.sleep(SETTLE / 2)
     link.abort(code)
     os._exit(code)  # alone, or if aborting let this rank go on
 
 
-def say(text: str, speaks: bool = True) -> None:
+def print_error(text: str, speaks: bool = True) -> None:
     """Prints a last word, once: on the rank that speaks."""
     if speaks:
         print(text, file=sys.stderr, flush=True)
 
 
-class Watchdog(threading.Thread):
+class LauncherWatchdog(threading.Thread):
     """Ends this rank if its launcher is gone: Open MPI's ranks may go on computing for nobody.
 
     It never calls MPI: that is the main thread's alone.
@@ -82,7 +82,7 @@ class Watchdog(threading.Thread):
         os._exit(FAILED)
 
 
-class Signals:
+class StopSignals:
     """Once: the run ends after this round. Twice: at once.
 
     Open MPI's mpirun kills its ranks 0.3 s after it forwards SIGINT or SIGTERM, and sends SIGTERM when a rank
@@ -94,7 +94,7 @@ class Signals:
         self.speaks = speaks
         self.numbers = (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> StopSignals:
         self.before = {number: signal.signal(number, self._handle) for number in self.numbers}
         return self
 

@@ -17,16 +17,16 @@ PATIENCE = 120.0
 """Seconds after which a file server has noticed that a lock's owner is gone."""
 
 
-class Held(BadInput):
+class LockHeld(BadInput):
     """Another job has the lock."""
 
 
-def restarted() -> bool:
+def was_restarted() -> bool:
     """Says whether this job was started again, by Slurm or jobs/: a lock may be its own, not let go yet."""
     return any(os.environ.get(name, "0") != "0" for name in ("SLURM_RESTART_COUNT", "HPCFL_RESTARTS"))
 
 
-def held(log: Path) -> bool:
+def is_locked(log: Path) -> bool:
     """Says whether a run that writes this log is alive, as far as the file system knows."""
     try:
         handle = os.open(f"{log}.lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -53,12 +53,12 @@ class RunLock:
 
         A job that the batch system has started again waits for a while: a node that went down may hold it.
         """
-        patience = PATIENCE if patience is None and restarted() else patience or MOMENT
+        patience = PATIENCE if patience is None and was_restarted() else patience or MOMENT
         until = time.monotonic() + patience
         while True:
             try:
                 return self._try()
-            except Held:
+            except LockHeld:
                 if time.monotonic() >= until:
                     raise
             time.sleep(MOMENT / 4)
@@ -78,7 +78,7 @@ class RunLock:
             owner = os.read(handle, 200).decode(errors="replace").strip() or "another job"
             os.close(handle)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise Held(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
+                raise LockHeld(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
             return  # a file system without locks: the log's own name still protects it
         os.ftruncate(handle, 0)
         job = os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or os.environ.get("LSB_JOBID")

@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
-from hpcfl.comm.communicator import COUNTERS, Link
-from hpcfl.federation.run_plan import Federation
+from hpcfl.comm.communicator import COUNTERS, Communicator
+from hpcfl.federation.run_plan import RunPlan
 from hpcfl.runtime import cores
-from hpcfl.runtime.arena import Arena, choose, room_here
-from hpcfl.runtime.scheduling import Costs, Gate, Roster, deal, pools
-from hpcfl.training.client_layout import Records
-from hpcfl.training.step.options import Way
+from hpcfl.runtime.arena import Arena, choose_arena, free_space
+from hpcfl.runtime.scheduling import ClientQueue, CoreLimiter, CostModel, assign_clients, pools
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.step.options import StepOptions
 
-GATES = COUNTERS // 2
+LIMITERS = COUNTERS // 2
 """Counters, from the end, that are gates; pools draw from the others."""
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """This rank's clients and memory, and what the run as a whole has."""
 
-    roster: Roster
-    records: Records
+    roster: ClientQueue
+    records: ClientLayouts
     arena: Arena
     placement: str
     why: str
@@ -44,50 +44,52 @@ class Placed:
         }
 
 
-def place(link: Link, fed: Federation, costs: Costs, device: torch.device, ways: Mapping[str, Way]) -> Placed:
+def place_clients(
+    link: Communicator, fed: RunPlan, costs: CostModel, device: torch.device, ways: Mapping[str, StepOptions]
+) -> Placement:
     """Returns where this rank's clients live; every rank calls it."""
     runtime = fed.config.runtime
-    mine = (platform.node(), link.node, identity(device), cores.mine(), room_here())
+    mine = (platform.node(), link.node, device_identity(device), cores.own_cores(), free_space())
     hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
     places = list(zip(nodes, devices, strict=True))
     with link.agreed():  # a user's network may be missing on one node
-        records = Records(fed, ways)
+        records = ClientLayouts(fed, ways)
     kind, why, pinned = "private", "", runtime.placement == "pinned"
     sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
 
     def split(pinned: bool) -> tuple[list[int], list[int]]:
         """Returns each client's pool and node."""
         groups = pools(places, link.workers, pinned)
-        pool_of = deal(costs.of_clients().tolist(), groups)
+        pool_of = assign_clients(costs.of_clients().tolist(), groups)
         return pool_of, [groups[number].node for number in pool_of]
 
     pool_of, node_of = split(pinned)
     need = {node: sum(size for size, at in zip(sizes, node_of, strict=True) if at == node) for node in nodes}
     with link.agreed():
         needs = [(host, node, need[node]) for host, node in zip(hosts, nodes, strict=True)]
-        kind, why = choose(runtime.arena, needs, dict(zip(hosts, rooms, strict=True)))
+        kind, why = choose_arena(runtime.arena, needs, dict(zip(hosts, rooms, strict=True)))
     if kind == "private" and not pinned:
         pinned = True
         pool_of, node_of = split(pinned)
     node = [rank for rank in link.workers if nodes[rank] == link.node]
-    gate = cores.slots(allowed, link.rank, node, runtime.threads) if link.rank in node else None
-    if gate and gate[0] >= GATES:  # so many kinds of binding that each has few ranks
+    gate = cores.core_limit(allowed, link.rank, node, runtime.threads) if link.rank in node else None
+    if gate and gate[0] >= LIMITERS:  # so many kinds of binding that each has few ranks
         gate = None
-    roster = Roster(
+    roster = ClientQueue(
         pool_of,
         pools(places, link.workers, pinned),
         link.rank,
         link,
-        Gate(link, COUNTERS - 1 - gate[0], gate[1]) if gate else None,
+        CoreLimiter(link, COUNTERS - 1 - gate[0], gate[1]) if gate else None,
     )
     here = roster.clients if kind == "private" else [i for i, node in enumerate(node_of) if node == link.node]
     leader = nodes.index(link.node) == link.rank
     arena = Arena(link, kind, {i: sizes[i] for i in here}, leader)
-    total = cores.total(zip(hosts, allowed, strict=True))
-    return Placed(roster, records, arena, "pinned" if pinned else "pool", why, len(set(nodes)), total)
+    total = cores.total_cores(zip(hosts, allowed, strict=True))
+    return Placement(roster, records, arena, "pinned" if pinned else "pool", why, len(set(nodes)), total)
 
 
-def identity(device: torch.device) -> str:
+def device_identity(device: torch.device) -> str:
     """Returns what tells one device of a node from another: a GPU's UUID, or `cpu`."""
     if device.type != "cuda":
         return "cpu"

@@ -32,7 +32,7 @@ def pools(places: Sequence[tuple[int, str]], workers: Iterable[int], pinned: boo
     return [Pool(node, tuple(ranks)) for (node, _), ranks in members.items()]
 
 
-def deal(costs: Sequence[float], pools: Sequence[Pool]) -> list[int]:
+def assign_clients(costs: Sequence[float], pools: Sequence[Pool]) -> list[int]:
     """Returns each client's pool: the most expensive first, each to where a rank has least to do so far."""
     pool_of = [0] * len(costs)
     heap = [(0.0, number) for number in range(len(pools))]
@@ -43,7 +43,7 @@ def deal(costs: Sequence[float], pools: Sequence[Pool]) -> list[int]:
     return pool_of
 
 
-class Costs:
+class CostModel:
     """What a client's round is expected to cost: samples × FLOPs, corrected by measured seconds.
 
     The correction is one rate per architecture. Rank 0 measures and tells: queues must be alike on all ranks.
@@ -70,7 +70,7 @@ class Costs:
             self.measured_A = np.where(self.done_A > 0, self.seconds_A / self.done_A.clip(min=1), average)
 
 
-class Numbers(Protocol):
+class NodeCounters(Protocol):
     """Counters that the ranks of a node share."""
 
     def take(self, counter: int, by: int = 1) -> int:
@@ -86,13 +86,13 @@ class Numbers(Protocol):
         """Shows that this rank is alive."""
 
 
-class Gate:
+class CoreLimiter:
     """Lets no more ranks work at a time than there are cores for them; the others sleep.
 
     Sharing a core by turns costs a third more: whoever comes back finds its caches full of others' data.
     """
 
-    def __init__(self, numbers: Numbers, counter: int, slots: int):
+    def __init__(self, numbers: NodeCounters, counter: int, slots: int):
         self.numbers, self.counter, self.slots = numbers, counter, slots
 
     def enter(self) -> None:
@@ -104,7 +104,7 @@ class Gate:
         self.numbers.take(self.counter, -1)
 
 
-class Roster:
+class ClientQueue:
     """What this rank does, round by round: whom it trains, looks at, and has a share in.
 
     A queue is the same list on every rank of the pool; a counter of the node gives out its places. Two
@@ -117,8 +117,8 @@ class Roster:
         pool_of: Sequence[int],
         pools: Sequence[Pool],
         rank: int,
-        numbers: Numbers,
-        gate: Gate | None = None,
+        numbers: NodeCounters,
+        gate: CoreLimiter | None = None,
     ):
         mine = [number for number, pool in enumerate(pools) if rank in pool.ranks]
         self.pool = pools[mine[0]] if mine else Pool(-1, ())

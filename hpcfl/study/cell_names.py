@@ -18,7 +18,7 @@ MARKS = {"seed": "s", "partition.seed": "p", RANKS: "r", "method.name": ""}
 TIMES = Counter(key.rpartition(".")[2] for key in KNOWN)
 
 
-def names(cells: Sequence[tuple[str, Settings, Settings]]) -> list[str]:
+def cell_names(cells: Sequence[tuple[str, Settings, Settings]]) -> list[str]:
     """Returns a name for each block, cell of its list and point of its grid.
 
     Where two are equal, or would be on some file system, both get a digest of their own values.

@@ -10,14 +10,14 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from hpcfl.config.identity import SEEDS
-from hpcfl.config.loading import check
+from hpcfl.config.identity import SEED_KEYS
+from hpcfl.config.loading import check_tables
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import recipe
-from hpcfl.models.registry import chosen
-from hpcfl.study.cell_names import names
-from hpcfl.study.keys import KNOWN, RANKS, Settings, brief, nested, over, text
+from hpcfl.methods.catalogue import method_spec
+from hpcfl.models.registry import client_architectures
+from hpcfl.study.cell_names import cell_names
+from hpcfl.study.keys import KNOWN, RANKS, Settings, canonical, merge_settings, nest, short_repr
 
 MOST = 100_000
 
@@ -40,12 +40,12 @@ class Cell:
     problem: str = ""
 
 
-def group(block: str, values: Mapping[str, Any]) -> tuple[str, str]:
+def seed_group(block: str, values: Mapping[str, Any]) -> tuple[str, str]:
     """Returns what cells have in common that are averaged: the block, and the values but for seeds.
 
     Values are text, because 1 client and 1.0 of all clients are equal as numbers.
     """
-    return block, json.dumps({key: value for key, value in values.items() if key not in SEEDS})
+    return block, json.dumps({key: value for key, value in values.items() if key not in SEED_KEYS})
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Exclusion:
     def hits(self, settings: Mapping[str, Any]) -> bool:
         """Says whether a cell is left out."""
         return all(
-            key in settings and text(key, settings[key]) in among for key, among in self.wanted.items()
+            key in settings and canonical(key, settings[key]) in among for key, among in self.wanted.items()
         )
 
 
 @dataclass(frozen=True)
-class Block:
+class CellBlock:
     """Every cell of a list at every point of a grid."""
 
     name: str
@@ -85,7 +85,7 @@ class Block:
             entry = {key: asked.get(key, value) for key, value in entry.items()}
             for values in product(*grid.values()):
                 point = dict(zip(grid, values, strict=True))
-                settings = over(over(self.settings, entry | point), asked)
+                settings = merge_settings(merge_settings(self.settings, entry | point), asked)
                 yield Draft(self.name, entry, point, settings)
 
 
@@ -104,13 +104,13 @@ class Draft:
         settings = {key: value for key, value in self.settings.items() if key != RANKS}
         ranks = self.settings.get(RANKS)
         if ranks is not None and (type(ranks) is not int or ranks < 1):
-            problem = f"ranks = {brief(ranks)}: must be a whole number of at least 1"
+            problem = f"ranks = {short_repr(ranks)}: must be a whole number of at least 1"
             return Cell(name, self.block, values, settings, None, None, problem)
         return Cell(name, self.block, values, settings, ranks, *_checked(settings))
 
 
 def cells(
-    blocks: Sequence[Block], everywhere: Sequence[Exclusion], asked: Settings, strict: bool
+    blocks: Sequence[CellBlock], everywhere: Sequence[Exclusion], asked: Settings, strict: bool
 ) -> tuple[Cell, ...]:
     """Returns the cells of all blocks; `strict`: every exclusion must leave something out."""
     if (number := sum(block.size for block in blocks)) > MOST:
@@ -128,7 +128,7 @@ def cells(
         kept += [d for d in drafts[block.name] if not any(each.hits(d.every) for each in without)]
     if not kept:
         raise BadInput("no cell is left: all are excluded")
-    called = names([(draft.block, draft.entry, draft.point) for draft in kept])
+    called = cell_names([(draft.block, draft.entry, draft.point) for draft in kept])
     made = tuple(draft.cell(name) for draft, name in zip(kept, called, strict=True))
     _refuse_twins(made)
     if all(cell.problem for cell in made) and len({cell.problem for cell in made}) == 1:
@@ -147,9 +147,9 @@ def _must_hit(exclusion: Exclusion, drafts: Sequence[Draft]) -> None:
 def _checked(settings: Settings) -> tuple[Config | None, str]:
     """Returns the configuration, or why there is none: all that can be said without the data."""
     try:
-        config = check(nested(settings))
-        recipe(config.method, config.data.name)
-        chosen(config.models)
+        config = check_tables(nest(settings))
+        method_spec(config.method, config.data.name)
+        client_architectures(config.models)
     except BadInput as error:
         return None, str(error)
     return config, ""

@@ -11,10 +11,10 @@ import numpy as np
 
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import plan
+from hpcfl.federation.run_plan import plan_run
 from hpcfl.study.cells import Cell
-from hpcfl.study.run_store import Progress
-from hpcfl.utils.formatting import many
+from hpcfl.study.run_store import CellProgress
+from hpcfl.utils.formatting import plural
 
 SPEED = 2e9
 """FLOP/s of a worker as long as no cell has run: a guess on the low side, so that jobs are not too short."""
@@ -31,7 +31,7 @@ class Estimate:
     """Of all cells of a study, by what those that have run took."""
 
     cells: Sequence[Cell]
-    seen: Sequence[Progress]
+    seen: Sequence[CellProgress]
     ranks: int | None
     """Of cells that do not say so themselves; None: as most that have run, else a worker per participant."""
     known: dict[str, float | BadInput] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Estimate:
         assert first.config is not None
         return (
             found,
-            f"{many(len(found), 'cell')} cannot be run here, as {first.name}: {self._client(first.config)}",
+            f"{plural(len(found), 'cell')} cannot be run here, as {first.name}: {self._client(first.config)}",
         )
 
     def speed(self, method: str) -> float:
@@ -110,7 +110,7 @@ def _flops(config: Config) -> float:
     from hpcfl.models.costs import costs
 
     # no rule of one method may stand for cells of another
-    fed = plan(config.model_copy(update={"method": Config().method, "log": Config().log}))
+    fed = plan_run(config.model_copy(update={"method": Config().method, "log": Config().log}))
     batches = config.train.batch_size, config.runtime.inference_batch
     counted = costs(fed.architectures, fed.data.shape, *fed.dims, *batches)
     passes = (1 + BACKWARD) * config.train.epochs + 1

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from hpcfl.config.identity import but_for_seeds
+from hpcfl.config.identity import identity_but_for_seeds
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import Run, bad_input, read, titled
+from hpcfl.log.reader import Run, as_bad_input, read_log, study_title
 from hpcfl.log.summary import COLUMNS, NEEDS, Summary, summary
 from hpcfl.log.tables import pandas_module
 from hpcfl.runtime.lock import RunLock
-from hpcfl.study.cells import Cell, group
-from hpcfl.study.run_store import Shelf
+from hpcfl.study.cells import Cell, seed_group
+from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import Study
-from hpcfl.utils.files import aside, put
+from hpcfl.utils.files import move_into_place, part_file
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MERGED = "study.h5"
 
 
-def belongs(study: Study, cell: Cell) -> dict[str, str]:
+def log_attributes(study: Study, cell: Cell) -> dict[str, str]:
     """Returns what a cell's log says of the study that it is part of."""
     return {
         "study": study.name,
@@ -63,7 +63,7 @@ class Result:
 
     def open(self) -> Run:
         """Returns the whole log."""
-        return read(self.path)
+        return read_log(self.path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class Results:
 
     @property
     def title(self) -> str:
-        return titled(self.name, self.scale)
+        return study_title(self.name, self.scale)
 
     def __repr__(self) -> str:
         return f"<study {self.title}: {len(self.cells)} cells, {len(self.groups)} groups>"
@@ -96,7 +96,7 @@ class Results:
         found: dict[tuple[str, str, str], list[Result]] = {}
         for cell in self.cells:
             if cell.status == "finished":
-                found.setdefault((*group(cell.block, cell.values), cell.run), []).append(cell)
+                found.setdefault((*seed_group(cell.block, cell.values), cell.run), []).append(cell)
         return found
 
     def frame(self) -> pandas.DataFrame:
@@ -107,7 +107,7 @@ class Results:
         """Returns one row per group: its values, the number of seeds, and mean and std of every number."""
         rows = []
         for (block, values, _), cells in self.groups.items():
-            mean, std = spread(numbers(cells))
+            mean, std = mean_and_std(summary_table(cells))
             pairs = zip(COLUMNS, mean, std, strict=True)
             figures = {f"{name}_{what}": v for name, m, s in pairs for what, v in (("mean", m), ("std", s))}
             own = {"scale": self.scale, "block": block, **json.loads(values)}
@@ -120,19 +120,19 @@ def row(cell: Result) -> dict[str, Any]:
     return known | {"rounds": cell.rounds} | dict(zip(COLUMNS, astuple(cell.brief), strict=True))
 
 
-def numbers(cells: Sequence[Result]) -> np.ndarray:
+def summary_table(cells: Sequence[Result]) -> np.ndarray:
     """Returns the summaries of cells, [cell × column]."""
     return np.array([astuple(cell.brief) for cell in cells], dtype=np.float64)
 
 
-def spread(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and sample standard deviation over the first axis; one value alone has none (NaN)."""
     mean = values.mean(0)
     std = values.std(0, ddof=1) if len(values) > 1 else np.full_like(mean, np.nan)
     return mean, std
 
 
-def open_study(path: str | Path) -> Results:
+def read_results(path: str | Path) -> Results:
     """Returns the results in a study's directory, from the logs of its cells that can be read."""
     directory = Path(path)
     if directory.is_file():
@@ -144,7 +144,7 @@ def open_study(path: str | Path) -> Results:
         raise BadInput(f"{directory} holds no cells of a study")
     names = {(str(run.attributes.get("study")), str(run.attributes.get("scale"))) for run in runs}
     if len(names) > 1:
-        several = ", ".join(titled(*each) for each in sorted(names))
+        several = ", ".join(study_title(*each) for each in sorted(names))
         raise BadInput(f"{directory} holds cells of several studies or scales: {several}")
     cells = []
     for run in runs:
@@ -161,18 +161,18 @@ def is_cell(run: Run) -> bool:
 def _readable(log: Path) -> Run | None:
     """Returns a log that is there and whole."""
     try:
-        return read(log, NEEDS)
+        return read_log(log, NEEDS)
     except BadInput:
         return None
 
 
 def _result(run: Run, said: Mapping[str, Any], status: str) -> Result:
     """Returns a log as a result; `said` is what `belongs` returns of it."""
-    with bad_input(run.path):
+    with as_bad_input(run.path):
         values = dict(json.loads(said["values"]))
         return Result(
             *(run.path, str(said["cell"]), str(said["block"]), values, status, run.rounds_done),
-            *(but_for_seeds(run.config), summary(run), run["/round/accuracy"]),
+            *(identity_but_for_seeds(run.config), summary(run), run["/round/accuracy"]),
         )
 
 
@@ -182,21 +182,21 @@ def _order(cell: Result) -> tuple[object, ...]:
     return cell.block, *((isinstance(value, str), value) for value in known)
 
 
-def refuse_others(study: Study, shelf: Shelf) -> None:
+def check_directory_owner(study: Study, shelf: RunStore) -> None:
     """Raises if another study, or another scale of this one, was merged in this directory."""
     path = shelf.path / MERGED
     if not os.path.exists(path):
         return
     try:
-        with bad_input(path), h5py.File(path, "r", locking=False) as file:
-            there = titled(str(file.attrs["study"]), str(file.attrs["scale"]))
+        with as_bad_input(path), h5py.File(path, "r", locking=False) as file:
+            there = study_title(str(file.attrs["study"]), str(file.attrs["scale"]))
     except BadInput:  # damaged: it is made anew from the logs
         return
     if there != study.title:
         raise BadInput(f"{shelf.path} is the directory of the study {there}; choose another --out")
 
 
-def write_results(study: Study, shelf: Shelf) -> Path:
+def write_results(study: Study, shelf: RunStore) -> Path:
     """Merges the cells' logs into one file and returns its name; jobs of one study take turns."""
     path = shelf.path / MERGED
     lock = RunLock(path)
@@ -207,12 +207,12 @@ def write_results(study: Study, shelf: Shelf) -> Path:
             state = shelf.look(cell).state
             # a bad one has the log of another run, or none
             if state != "bad" and (run := _readable(shelf.log(cell))):
-                cells.append(_result(run, belongs(study, cell), state))
-        with aside(path) as part:
+                cells.append(_result(run, log_attributes(study, cell), state))
+        with part_file(path) as part:
             with h5py.File(part, "w") as file:
                 _fill(file, Results(study.name, study.scale, tuple(cells)))
                 file.attrs["about"], file.attrs["file"] = study.about, study.text
-            put(part, path)
+            move_into_place(part, path)
     finally:
         lock.release()
     return path
@@ -228,15 +228,15 @@ def _fill(file: h5py.File, results: Results) -> None:
     file["/cell/rounds"] = np.array([cell.rounds for cell in results], dtype=np.int64)
     order = {cell.name: number for number, cells in enumerate(groups) for cell in cells}
     file["/cell/group"] = np.array([order.get(cell.name, -1) for cell in results], dtype=np.int64)
-    table = numbers(results.cells).reshape(len(results.cells), len(COLUMNS))
+    table = summary_table(results.cells).reshape(len(results.cells), len(COLUMNS))
     for column, name in enumerate(COLUMNS):
         file[f"/cell/{name}"] = table[:, column]
     file.create_dataset("/group/block", data=[block for block, *_ in results.groups], dtype=text)
     file.create_dataset("/group/values", data=[values for _, values, _ in results.groups], dtype=text)
     file["/group/seeds"] = np.array([len(cells) for cells in groups], dtype=np.int64)
-    spreads = [spread(numbers(cells)) for cells in groups]
+    spreads = [mean_and_std(summary_table(cells)) for cells in groups]
     longest = max((len(cell.accuracy) for cell in results), default=0)
-    curves = [spread(np.array([_padded(cell.accuracy, longest) for cell in cells])) for cells in groups]
+    curves = [mean_and_std(np.array([_padded(cell.accuracy, longest) for cell in cells])) for cells in groups]
     for which, what in enumerate(("mean", "std")):
         values = np.array([both[which] for both in spreads]).reshape(len(groups), len(COLUMNS))
         for column, name in enumerate(COLUMNS):

@@ -12,11 +12,11 @@ import numpy as np
 from rich.table import Table
 
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import bad_input
+from hpcfl.log.reader import as_bad_input
 from hpcfl.log.summary import COLUMNS, INFERENCES
-from hpcfl.study.results import Result, numbers, open_study, spread
-from hpcfl.study.run_store import tally
-from hpcfl.utils.formatting import console, kilobytes, many, percent
+from hpcfl.study.results import Result, mean_and_std, read_results, summary_table
+from hpcfl.study.run_store import count_states
+from hpcfl.utils.formatting import console, format_bytes, format_percent, plural
 
 FIGURES = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
 MOST = 10_000
@@ -28,7 +28,7 @@ def is_study(name: str) -> bool:
     if (path := Path(name)).is_dir():
         return True
     try:
-        with bad_input(path), h5py.File(path, "r", locking=False) as file:
+        with as_bad_input(path), h5py.File(path, "r", locking=False) as file:
             return str(file.attrs.get("kind")) == "study"
     except BadInput:
         return False
@@ -36,9 +36,11 @@ def is_study(name: str) -> bool:
 
 def print_study(path: str) -> None:
     """Prints one table per block of the study in a directory."""
-    results = open_study(path)
+    results = read_results(path)
     screen = console()
-    screen.print(f"{results.title}: {many(len(results.cells), 'log')}, {tally(c.status for c in results)}")
+    screen.print(
+        f"{results.title}: {plural(len(results.cells), 'log')}, {count_states(c.status for c in results)}"
+    )
     for cell in results:
         if cell.status == "diverged":
             screen.print(f"diverged in round {cell.rounds}: {cell.name}")
@@ -74,17 +76,17 @@ def _heading(key: str) -> str:
 
 def _figures(cells: list[Result]) -> list[str]:
     """Returns what FIGURES names."""
-    mean, std = (dict(zip(COLUMNS, each, strict=True)) for each in spread(numbers(cells)))
+    mean, std = (dict(zip(COLUMNS, each, strict=True)) for each in mean_and_std(summary_table(cells)))
     rounds = sorted({cell.rounds for cell in cells})
     return [
         str(len(cells)),
         _share(mean["accuracy"], std["accuracy"]),
         "/".join(map(str, rounds)),
-        *(percent(mean[name]) for name in INFERENCES),
-        *(kilobytes(mean[name]) for name in ("bytes_up", "bytes_down")),
+        *(format_percent(mean[name]) for name in INFERENCES),
+        *(format_bytes(mean[name]) for name in ("bytes_up", "bytes_down")),
         *(f"{mean['seconds']:.3f}", f"{mean['efficiency']:.2f}"),
     ]
 
 
 def _share(mean: float, std: float) -> str:
-    return percent(mean) if np.isnan(std) else f"{100 * mean:.2f} ± {100 * std:.2f}%"
+    return format_percent(mean) if np.isnan(std) else f"{100 * mean:.2f} ± {100 * std:.2f}%"

@@ -9,25 +9,25 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hpcfl.comm.communicator import Link, is_mpi_error
+from hpcfl.comm.communicator import Communicator, is_mpi_error
 from hpcfl.comm.launcher import Launcher
-from hpcfl.engine.assemble import Around, conduct
-from hpcfl.engine.launch import attempted, on_all_ranks
-from hpcfl.engine.progress import Screen, screen
+from hpcfl.engine.assemble import RunHooks, run_federation
+from hpcfl.engine.launch import result_or_problem, run_on_ranks
+from hpcfl.engine.progress import ProgressLines, choose_display
 from hpcfl.errors import BadInput, Fatal, Refused, RunFailed, nearest
-from hpcfl.federation.run_plan import Federation, plan
+from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.runtime.deadline import Deadline, end_time
-from hpcfl.runtime.devices import clear
-from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED, Signals
-from hpcfl.runtime.lock import restarted
+from hpcfl.runtime.devices import free_memory
+from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED, StopSignals
+from hpcfl.runtime.lock import was_restarted
 from hpcfl.study.cells import Cell
-from hpcfl.study.results import belongs, refuse_others, write_results
-from hpcfl.study.run_store import Progress, Shelf, tally
+from hpcfl.study.results import check_directory_owner, log_attributes, write_results
+from hpcfl.study.run_store import CellProgress, RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
-from hpcfl.utils.formatting import many, say
+from hpcfl.utils.formatting import plural, print_line
 
 
-def run(
+def run_study(
     path: str,
     scale: str,
     settings: Sequence[str],
@@ -37,10 +37,10 @@ def run(
     keep: bool = False,
 ) -> int:
     """Runs the cells of a study that are not over yet and returns the exit code."""
-    study = attempted(lambda: read_study(path, scale, settings))
-    cells = attempted(lambda: chosen(study, only)) if isinstance(study, Study) else study
+    study = result_or_problem(lambda: read_study(path, scale, settings))
+    cells = result_or_problem(lambda: select_cells(study, only)) if isinstance(study, Study) else study
 
-    def body(link: Link, found: Launcher | None, signals: Signals) -> int:
+    def body(link: Communicator, found: Launcher | None, signals: StopSignals) -> int:
         with link.agreed():
             if isinstance(cells, Exception):
                 raise cells
@@ -54,11 +54,11 @@ def run(
                 "one by --cell, or let `hpcfl study submit` keep them apart"
             )
         with link.agreed():
-            shelf = Shelf(study.place(out))
-            refuse_others(study, shelf)
-        return Trip(link, found, signals, study, cells, shelf, retry, keep).whole()
+            shelf = RunStore(study.place(out))
+            check_directory_owner(study, shelf)
+        return StudyRunner(link, found, signals, study, cells, shelf, retry, keep).whole()
 
-    return on_all_ranks(body)
+    return run_on_ranks(body)
 
 
 def _fingerprint(cells: Sequence[Cell]) -> str:
@@ -66,7 +66,7 @@ def _fingerprint(cells: Sequence[Cell]) -> str:
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
 
-def chosen(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
+def select_cells(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
     """Returns the cells of these names; all if none is named."""
     known = {cell.name: cell for cell in study.cells}
     for name in names:
@@ -75,7 +75,7 @@ def chosen(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
     return tuple(known[name] for name in dict.fromkeys(names)) if names else study.cells
 
 
-class Quiet(Screen):
+class QuietProgress(ProgressLines):
     """Says what is about to run and how it ended, and nothing in between."""
 
     def row(self, t: int, row: object) -> None:
@@ -83,16 +83,16 @@ class Quiet(Screen):
 
 
 @dataclass
-class Trip:
+class StudyRunner:
     """A trip through the cells of a study; every rank makes it."""
 
-    link: Link
+    link: Communicator
     found: Launcher | None
-    signals: Signals
+    signals: StopSignals
     study: Study
     cells: tuple[Cell, ...]
     """Those of this trip."""
-    shelf: Shelf
+    shelf: RunStore
     retry: bool
     keep: bool
     """Whether checkpoints of finished cells are kept, so that more rounds can extend them."""
@@ -114,7 +114,7 @@ class Trip:
                 break
             number, seen = found[0]
             if self.link.is_server:
-                say(self._where(number))
+                print_line(self._where(number))
             early = self._run(self.cells[number], seen) == STOPPED
             if early:
                 break
@@ -127,29 +127,31 @@ class Trip:
     def _where(self, at: int) -> str:
         return f"hpcfl: {self.study.title}, cell {at + 1} of {len(self.cells)}, {self.cells[at].name}"
 
-    def _next(self, number: int) -> tuple[int, Progress | None] | None:
+    def _next(self, number: int) -> tuple[int, CellProgress | None] | None:
         """Returns the next cell to be run, from `number` on, and how far it has come; None: no time left."""
         for at in range(number, len(self.cells)):
             cell, where = self.cells[at], self._where(at)
             seen = self.shelf.look(cell)
-            again = self.retry and not restarted() and seen.state in ("failed", "diverged")
+            again = self.retry and not was_restarted() and seen.state in ("failed", "diverged")
             if seen.state == "finished":
                 continue
             if seen.is_over and not again:
                 self._note(cell, f"{where}: {seen.state}: {seen.reason}")
                 continue
-            if seen.state == "running" and not restarted():
-                say(f"{where}: another job runs it")
+            if seen.state == "running" and not was_restarted():
+                print_line(f"{where}: another job runs it")
                 continue
             if cell.ranks is not None and cell.ranks > self.link.size:
-                say(f"{where}: left out, it asks for {cell.ranks} ranks and these are {self.link.size}")
+                print_line(
+                    f"{where}: left out, it asks for {cell.ranks} ranks and these are {self.link.size}"
+                )
                 continue
             assert cell.config is not None
             end = Deadline(end_time(cell.config.runtime.walltime_minutes, self.began))
             return at, None if end.passed(0.0) else seen
         return None
 
-    def _run(self, cell: Cell, seen: Progress) -> int:
+    def _run(self, cell: Cell, seen: CellProgress) -> int:
         """Runs one cell on its ranks and returns its exit code on all."""
         if self.link.is_server and seen.is_over:  # it is tried again
             self.shelf.forgive(cell)
@@ -167,7 +169,7 @@ class Trip:
                 if not is_mpi_error(error):  # what a rank meets when another was killed
                     self.shelf.fail(cell, f"rank {self.link.rank}\n{traceback.format_exc()}")
                 raise
-            clear()
+            free_memory()
             if not gc.get_freeze_count():
                 gc.freeze()  # torch and all that is here to stay need not be looked at again
             part.release() if whole else part.close()
@@ -187,29 +189,29 @@ class Trip:
         if why and state != "finished":
             self._note(cell, f"hpcfl: {why}")
 
-    def _conduct(self, link: Link, cell: Cell, seen: Progress) -> int:
-        checked: Federation | Exception
+    def _conduct(self, link: Communicator, cell: Cell, seen: CellProgress) -> int:
+        checked: RunPlan | Exception
         assert cell.config is not None
         try:
-            checked = plan(cell.config)
+            checked = plan_run(cell.config)
         except BadInput as problem:
             checked = problem
-        around = Around(
+        around = RunHooks(
             self._screen,
             lambda: self.signals.asked,
             self.began,
             begin=lambda: self.shelf.begin(cell, seen.rounds),
-            belongs=belongs(self.study, cell),
+            belongs=log_attributes(self.study, cell),
         )
-        return conduct(link, checked, self.shelf.log(cell), seen.state == "diverged", around)
+        return run_federation(link, checked, self.shelf.log(cell), seen.state == "diverged", around)
 
-    def _screen(self, rounds: int) -> Screen:
-        chosen = screen(rounds, self.found)
-        return Quiet(rounds) if type(chosen) is Screen else chosen
+    def _screen(self, rounds: int) -> ProgressLines:
+        chosen = choose_display(rounds, self.found)
+        return QuietProgress(rounds) if type(chosen) is ProgressLines else chosen
 
     def _note(self, cell: Cell, text: str) -> None:
         self.wrong.append(cell.name)
-        say(text)
+        print_line(text)
 
     def _report(self, early: bool) -> None:
         """Merges what there is, and says how far the study has come."""
@@ -220,6 +222,8 @@ class Trip:
         except (BadInput, OSError) as error:
             where = f"not merged ({error}), the cells' logs are whole"
         states = [self.shelf.look(cell).state for cell in self.study.cells]
-        say(f"hpcfl: {self.study.title}: {many(len(states), 'cell')}, {tally(states)}; {where}")
+        print_line(
+            f"hpcfl: {self.study.title}: {plural(len(states), 'cell')}, {count_states(states)}; {where}"
+        )
         if early:
-            say("hpcfl: stopped early; the same command goes on")
+            print_line("hpcfl: stopped early; the same command goes on")

@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hpcfl.checkpoint.store import directory
+from hpcfl.checkpoint.store import checkpoint_directory
 from hpcfl.config.identity import difference, with_rounds
 from hpcfl.errors import BadInput, Fatal
-from hpcfl.log.reader import bad_input, read
+from hpcfl.log.reader import as_bad_input, read_log
 from hpcfl.log.summary import NEEDS, Summary, summary
-from hpcfl.runtime.lock import held
+from hpcfl.runtime.lock import is_locked
 from hpcfl.study.cells import Cell
-from hpcfl.utils.files import aside, put
+from hpcfl.utils.files import move_into_place, part_file
 
 PATIENCE = 5
 """Starts of a cell without a further round after which it counts as failed: something kills it every time."""
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """How far a cell has come."""
 
     state: str
@@ -41,12 +41,12 @@ class Progress:
         return self.state in ("finished", "diverged", "failed", "bad")
 
 
-def tally(states: Iterable[str]) -> str:
+def count_states(states: Iterable[str]) -> str:
     """Returns how many cells are in each state, in words."""
     return ", ".join(f"{number} {state}" for state, number in Counter(states).items())
 
 
-class Shelf:
+class RunStore:
     """Where the cells of a study lie."""
 
     def __init__(self, path: Path):
@@ -66,19 +66,19 @@ class Shelf:
     def log(self, cell: Cell) -> Path:
         return self.path / f"{cell.name}.h5"
 
-    def look(self, cell: Cell) -> Progress:
+    def look(self, cell: Cell) -> CellProgress:
         """Returns how far a cell has come, by what lies on disk."""
         if cell.config is None:
-            return Progress("bad", reason=cell.problem)
-        path, seen = self.log(cell), Progress("waiting")
+            return CellProgress("bad", reason=cell.problem)
+        path, seen = self.log(cell), CellProgress("waiting")
         if os.path.exists(path):
             try:
-                with bad_input(path):
-                    run = read(path, NEEDS)
+                with as_bad_input(path):
+                    run = read_log(path, NEEDS)
                     ranks = int(run.attributes["ranks"])
-                    seen = Progress("unfinished", run.rounds_done, "", summary(run), ranks)
+                    seen = CellProgress("unfinished", run.rounds_done, "", summary(run), ranks)
             except BadInput as error:
-                return Progress("bad", reason=str(error))
+                return CellProgress("bad", reason=str(error))
             wanted = cell.config.federation.rounds
             if change := difference(with_rounds(run.config, wanted), cell.config):
                 reason = f"{path} is of another configuration ({change}); choose another --out"
@@ -91,13 +91,13 @@ class Shelf:
                 return replace(seen, state="diverged", reason=reason)
             if run.status == "finished" and run.config.federation.rounds == wanted:
                 return replace(seen, state="finished")
-            if run.status == "finished" and not directory(path).exists():
+            if run.status == "finished" and not checkpoint_directory(path).exists():
                 done = f"{run.rounds_done} rounds are finished"
                 reason = f"begins again: {done}, but their checkpoint was not kept (--keep)"
                 seen = replace(seen, state="waiting", rounds=0, reason=reason)
         if reason := self._failure(cell):
             return replace(seen, state="failed", reason=reason)
-        if held(path):
+        if is_locked(path):
             return replace(seen, state="running")
         tries, _ = self._tries(cell)
         if tries >= PATIENCE:
@@ -127,7 +127,7 @@ class Shelf:
 
     def drop_checkpoints(self, cell: Cell) -> None:
         """Removes what a finished cell would be continued from: all its clients, twice."""
-        shutil.rmtree(directory(self.log(cell)), ignore_errors=True)
+        shutil.rmtree(checkpoint_directory(self.log(cell)), ignore_errors=True)
 
     def broke_off(self, cell: Cell) -> bool:
         """Says whether the last start of a cell did not end in good order, or has not ended yet."""
@@ -167,6 +167,6 @@ class Shelf:
     @staticmethod
     def _write(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
-        with aside(path) as part:
+        with part_file(path) as part:
             part.write_text(text)
-            put(part, path)
+            move_into_place(part, path)

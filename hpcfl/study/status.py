@@ -8,9 +8,9 @@ import numpy as np
 from rich.table import Table
 
 from hpcfl.study.estimate import Estimate
-from hpcfl.study.run_store import Shelf, tally
+from hpcfl.study.run_store import RunStore, count_states
 from hpcfl.study.study_file import read_study
-from hpcfl.utils.formatting import console, duration, many, percent
+from hpcfl.utils.formatting import console, format_duration, format_percent, plural
 
 
 def print_status(
@@ -18,7 +18,7 @@ def print_status(
 ) -> None:
     """Prints one line per cell, and the whole in a line."""
     study = read_study(path, scale, settings)
-    shelf = Shelf(study.place(out))
+    shelf = RunStore(study.place(out))
     seen = [shelf.look(cell) for cell in study.cells]
     estimate = Estimate(study.cells, seen, ranks)
     open_ = [at for at, progress in enumerate(seen) if not progress.is_over]
@@ -33,16 +33,23 @@ def print_status(
         of = cell.config.federation.rounds if cell.config else 0
         brief = progress.brief
         pace = "–" if np.isnan(brief.seconds) else f"{brief.seconds:.3f}"
-        time = "" if at not in left else "?" if np.isnan(left[at]) else duration(left[at])
+        time = "" if at not in left else "?" if np.isnan(left[at]) else format_duration(left[at])
         if every or progress.state != "finished":
             table.add_row(
-                *(cell.name, progress.state, f"{progress.rounds}/{of}", percent(brief.accuracy), pace, time),
+                *(
+                    cell.name,
+                    progress.state,
+                    f"{progress.rounds}/{of}",
+                    format_percent(brief.accuracy),
+                    pace,
+                    time,
+                ),
                 progress.reason,
             )
     if table.row_count:
         console().print(table)
     known = [seconds for seconds in left.values() if not np.isnan(seconds)]
-    total = f"; about {duration(sum(known))} left in one job" if known else ""
-    print(f"{study.title}: {many(len(seen), 'cell')}, {tally(each.state for each in seen)}{total}")
+    total = f"; about {format_duration(sum(known))} left in one job" if known else ""
+    print(f"{study.title}: {plural(len(seen), 'cell')}, {count_states(each.state for each in seen)}{total}")
     if hindrance := estimate.hindered(open_)[1]:
         print(hindrance)

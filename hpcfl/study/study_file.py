@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcfl.config.loading import setting, tables_of, text_of
+from hpcfl.config.loading import parse_setting, parse_toml, read_text
 from hpcfl.errors import BadInput, nearest
-from hpcfl.log.reader import titled
-from hpcfl.study.cells import Block, Cell, Exclusion, cells
-from hpcfl.study.keys import KNOWN, RANKS, SECTIONS, Settings, brief, flat, over, text
+from hpcfl.log.reader import study_title
+from hpcfl.study.cells import Cell, CellBlock, Exclusion, cells
+from hpcfl.study.keys import KNOWN, RANKS, SECTIONS, Settings, canonical, flatten, merge_settings, short_repr
 
 SCALES = ("full", "small")
 CELLS = {"set": dict, "grid": dict, "cells": list, "exclude": list}
@@ -37,7 +37,7 @@ class Study:
     @property
     def title(self) -> str:
         """Its name, marked unless its scale is the full one."""
-        return titled(self.name, self.scale)
+        return study_title(self.name, self.scale)
 
     @property
     def slug(self) -> str:
@@ -57,12 +57,12 @@ def read_study(path: str | Path, scale: str = "full", settings: Sequence[str] = 
     path = Path(path)
     if scale not in SCALES:
         raise BadInput(f"--scale {scale}: allowed is {' or '.join(SCALES)}{nearest(scale, SCALES)}")
-    content = text_of(path, "study")
-    tables = tables_of(content, path)
+    content = read_text(path, "study")
+    tables = parse_toml(content, path)
     asked: Settings = {}
     for each in settings:
-        key, value = setting(each)
-        asked |= flat({key: value}, f"--set {each}: ")
+        key, value = parse_setting(each)
+        asked |= flatten({key: value}, f"--set {each}: ")
     try:
         table = _checked(tables, FILE, "")
         made = _cells(table, path.parent, scale == "small", asked)
@@ -77,10 +77,10 @@ def _cells(table: Mapping[str, Any], folder: Path, small: bool, asked: Settings)
         raise BadInput("no cells: write at least one [[block]]")
     if small and "small" not in table and not any("small" in block for block in blocks):
         raise BadInput("no scale 'small': neither [small] nor [block.small] is there")
-    base = over(_base(table, folder), flat(table.get("set", {}), "[set]: "))
+    base = merge_settings(_base(table, folder), flatten(table.get("set", {}), "[set]: "))
     less = _checked(table.get("small", {}), {"set": dict}, "[small]: ")
-    on_top = flat(less.get("set", {}), "[small] set: ")
-    base = over(base, on_top) if small else base
+    on_top = flatten(less.get("set", {}), "[small] set: ")
+    base = merge_settings(base, on_top) if small else base
     made = [_block(block, number, base, small) for number, block in enumerate(blocks, 1)]
     names: set[str] = set()
     for block in made:
@@ -95,19 +95,19 @@ def _base(table: Mapping[str, Any], folder: Path) -> Settings:
     if "config" not in table:
         return {}
     path = folder / table["config"]
-    settings = flat(tables_of(text_of(path), path), f"{path}: ")
+    settings = flatten(parse_toml(read_text(path), path), f"{path}: ")
     if RANKS in settings:
         raise BadInput(f"{path}: {RANKS} is not a key of a configuration; it goes into set")
     return settings
 
 
-def _block(table: Mapping[str, Any], number: int, base: Settings, small: bool) -> Block:
+def _block(table: Mapping[str, Any], number: int, base: Settings, small: bool) -> CellBlock:
     place = f"block {number}: "
     _checked(table, CELLS | {"name": str, "small": dict}, place)
     name = table.get("name", "")
     if not BLOCK_NAME.fullmatch(name):
         raise BadInput(
-            f"{place}name = {brief(name)}: a block needs a name of letters, digits and _ "
+            f"{place}name = {short_repr(name)}: a block needs a name of letters, digits and _ "
             "that starts with a letter (at most 40)"
         )
     if name.lower() == "study":
@@ -120,31 +120,31 @@ def _block(table: Mapping[str, Any], number: int, base: Settings, small: bool) -
     exclusions: list[Exclusion] = []
     # what belongs to the small scale is looked at in any case, so that its mistakes show
     for part, where in ((table, place), (less, f"{place}small ")):
-        on_top = flat(part.get("set", {}), f"{where}set: ")
+        on_top = flatten(part.get("set", {}), f"{where}set: ")
         lists = _grid(part, where)
         listed = _entries(part, where)
         left_out = _exclusions(part, where)
         if part is table or small:
-            settings, grid = over(settings, on_top), grid | lists
+            settings, grid = merge_settings(settings, on_top), grid | lists
             entries, exclusions = listed or entries, exclusions + left_out
     for key in grid:
         if any(key in entry for entry in entries):
             raise BadInput(f"{place.removesuffix(', ')}: {key} is in the grid and in the cells")
-    return Block(name, settings, entries, grid, exclusions)
+    return CellBlock(name, settings, entries, grid, exclusions)
 
 
 def _grid(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
     """Returns the list of every key."""
-    grid = flat(table.get("grid", {}), f"{where}grid: ")
+    grid = flatten(table.get("grid", {}), f"{where}grid: ")
     for key, values in grid.items():
         if not isinstance(values, list):
-            raise BadInput(f"{where}grid: {key} = {brief(values)}: must be a list of values")
+            raise BadInput(f"{where}grid: {key} = {short_repr(values)}: must be a list of values")
         if not values:
             raise BadInput(f"{where}grid: {key} = []: must have at least one value")
         seen: set[str] = set()
         for value in values:
-            if (said := text(key, value)) in seen:
-                raise BadInput(f"{where}grid: {key} has the value {brief(value)} twice")
+            if (said := canonical(key, value)) in seen:
+                raise BadInput(f"{where}grid: {key} has the value {short_repr(value)} twice")
             seen.add(said)
     return grid
 
@@ -154,12 +154,12 @@ def _entries(table: Mapping[str, Any], where: str) -> list[Settings]:
     if table.get("cells") == []:
         raise BadInput(f"{where}cells = []: must have at least one cell")
     entries = [
-        flat(entry, f"{where}cell {number}: ")
+        flatten(entry, f"{where}cell {number}: ")
         for number, entry in enumerate(_tables(table, "cells", where), 1)
     ]
     seen: dict[str, int] = {}
     for number, entry in enumerate(entries, 1):
-        said = repr(sorted((key, text(key, value)) for key, value in entry.items()))
+        said = repr(sorted((key, canonical(key, value)) for key, value in entry.items()))
         if said in seen:
             raise BadInput(f"{where}cells {seen[said]} and {number} are the same")
         seen[said] = number
@@ -170,7 +170,7 @@ def _exclusions(table: Mapping[str, Any], where: str) -> list[Exclusion]:
     found = []
     for number, each in enumerate(_tables(table, "exclude", where), 1):
         place = f"{where}exclude {number}: "
-        wanted = flat(each, place)
+        wanted = flatten(each, place)
         if not wanted:
             raise BadInput(f"{place}names no key")
         for key, value in wanted.items():
@@ -182,14 +182,14 @@ def _exclusions(table: Mapping[str, Any], where: str) -> list[Exclusion]:
 
 def _texts(key: str, value: Any) -> set[str]:
     """Returns the value itself and, of a list, each of its values."""
-    return {text(key, each) for each in (value, *(value if isinstance(value, list) else ()))}
+    return {canonical(key, each) for each in (value, *(value if isinstance(value, list) else ()))}
 
 
 def _tables(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """Returns a list of tables, empty if it is not there."""
     for each in table.get(key, []):
         if not isinstance(each, dict):
-            raise BadInput(f"{where}{key}: {brief(each)} must be a table of keys")
+            raise BadInput(f"{where}{key}: {short_repr(each)} must be a table of keys")
     return table.get(key, [])
 
 
@@ -202,5 +202,5 @@ def _checked(table: Mapping[str, Any], allowed: Mapping[str, type], place: str) 
             raise BadInput(f"{place}unknown key {key}{hint}")
         if not isinstance(value, allowed[key]):
             tables = f", [[{key}]]" if key in ("block", "exclude") and isinstance(value, dict) else ""
-            raise BadInput(f"{place}{key} = {brief(value)}: must be {NOUNS[allowed[key]]}{tables}")
+            raise BadInput(f"{place}{key} = {short_repr(value)}: must be {NOUNS[allowed[key]]}{tables}")
     return table

@@ -15,10 +15,10 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import Estimate
-from hpcfl.study.run_store import Shelf, tally
+from hpcfl.study.run_store import RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
-from hpcfl.utils.files import aside, put
-from hpcfl.utils.formatting import duration, many, say
+from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.formatting import format_duration, plural, print_line
 
 RESERVE = 1.5
 """A task's walltime ÷ what it is expected to take; one that is still too short is queued again."""
@@ -56,8 +56,8 @@ class Array:
         cells, seconds = sum(len(task.cells) for task in self.tasks), sum(task.seconds for task in self.tasks)
         cost = seconds * self.ranks * self.threads / 3600
         return (
-            f"{many(cells, 'cell')} in {many(len(self.tasks), 'task')} of up to {duration(self.longest)} "
-            f"on {many(self.ranks, 'rank')}, about {cost:.2f} core hours"
+            f"{plural(cells, 'cell')} in {plural(len(self.tasks), 'task')} of up to {format_duration(self.longest)} "
+            f"on {plural(self.ranks, 'rank')}, about {cost:.2f} core hours"
         )
 
 
@@ -93,7 +93,7 @@ def arrays(cells: Sequence[Cell], seconds: Sequence[float], ranks: int, limit: f
     ]
 
 
-def submit(
+def submit_study(
     path: str,
     scale: str,
     settings: Sequence[str],
@@ -109,7 +109,7 @@ def submit(
     if options and not options[0].startswith("-"):
         raise BadInput(f"{options[0]}: one study at a time; options of sbatch follow --")
     study = read_study(path, scale, settings)
-    shelf, job, most = Shelf(study.place(out)), _script(script), 3600 * hours
+    shelf, job, most = RunStore(study.place(out)), _script(script), 3600 * hours
     common = ["study", "run", path, "--scale", scale, "--out", str(shelf.path)]
     common += [f"--set={setting}" for setting in settings]
     if broken := [word for word in common if "\n" in word]:
@@ -124,9 +124,9 @@ def submit(
             *(f"--ntasks={array.ranks}", f"--cpus-per-task={array.threads}", f"--time={array.minutes(most)}"),
             *(*options, str(job), str(tasks)),
         ]
-        say(f"{array}\n{shlex.join(command)}")
+        print_line(f"{array}\n{shlex.join(command)}")
         if dry_run:
-            say("\n".join(f"  {line}" for line in lines))
+            print_line("\n".join(f"  {line}" for line in lines))
             continue
         again = {
             cell.name: (cell, shelf.forgive(cell))
@@ -157,15 +157,15 @@ def _script(given: str | None) -> Path:
     return script
 
 
-def _missing(study: Study, shelf: Shelf, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
+def _missing(study: Study, shelf: RunStore, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
     """Returns the cells that are neither over nor running, and their seconds; says what is left out."""
     seen = [shelf.look(cell) for cell in study.cells]
-    say(f"{study.title}: {many(len(seen), 'cell')}, {tally(each.state for each in seen)}")
+    print_line(f"{study.title}: {plural(len(seen), 'cell')}, {count_states(each.state for each in seen)}")
     for state in ("bad", "diverged", "failed"):
         among = [(cell, each) for cell, each in zip(study.cells, seen, strict=True) if each.state == state]
         if among and not (retry and state == "failed"):
             cell, first = among[0]
-            say(f"{many(len(among), 'cell')} {state}, left out, as {cell.name}: {first.reason}")
+            print_line(f"{plural(len(among), 'cell')} {state}, left out, as {cell.name}: {first.reason}")
     if retry:
         seen = [replace(each, state="waiting") if each.state == "failed" else each for each in seen]
     estimate = Estimate(study.cells, seen, ranks)
@@ -174,7 +174,7 @@ def _missing(study: Study, shelf: Shelf, ranks: int, retry: bool) -> tuple[list[
     if hindered == todo != []:
         raise BadInput(hindrance)
     if hindered or not todo:
-        say(hindrance or "nothing to submit")
+        print_line(hindrance or "nothing to submit")
     todo = sorted(set(todo) - set(hindered))
     # what was killed before comes last, so that it does not keep the others waiting again
     todo.sort(key=lambda at: shelf.broke_off(study.cells[at]))
@@ -184,9 +184,9 @@ def _missing(study: Study, shelf: Shelf, ranks: int, retry: bool) -> tuple[list[
 def _send(tasks: Path, lines: Sequence[str], command: Sequence[str]) -> None:
     try:
         tasks.parent.mkdir(parents=True, exist_ok=True)
-        with aside(tasks) as part:
+        with part_file(tasks) as part:
             part.write_text("".join(f"{line}\n" for line in lines))
-            put(part, tasks)
+            move_into_place(part, tasks)
     except OSError as error:
         raise BadInput(f"cannot write {tasks}: {error.strerror}") from None
     try:
@@ -197,4 +197,4 @@ def _send(tasks: Path, lines: Sequence[str], command: Sequence[str]) -> None:
     if problem:
         tasks.unlink()
         raise BadInput(problem)
-    say(done.stdout.strip())
+    print_line(done.stdout.strip())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hpcfl.utils.seeds import uniforms
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 PADDING = 4
 """Black pixels around an image from which a crop of its own size is taken."""
@@ -23,7 +23,7 @@ DRAWS = 3 + 2 * LAYERS
 """Random numbers per sample: two of the crop, one of the flip, an operation and its sign per layer."""
 
 
-class View:
+class Augmentation:
     """One way to look at images. `key` stands for (seed, client, round, epoch, view)."""
 
     def __init__(self, key: int, steps: Sequence[str]):
@@ -33,7 +33,7 @@ class View:
         """Returns the images, uint8 as they came, changed; `sample_B` are their places in the dataset."""
         u_BR = uniforms(self.key, sample_B, DRAWS)
         if "crop" in self.steps or "flip" in self.steps:
-            x_BHWC = moved(
+            x_BHWC = crop_and_flip(
                 x_BHWC,
                 (u_BR[:, :2] * (2 * PADDING + 1)).astype(np.int64) - PADDING
                 if "crop" in self.steps
@@ -48,7 +48,7 @@ class View:
         return x_BHWC
 
 
-def moved(x_BHWC: Tensor, shift_B2: np.ndarray | None, mirror_B: np.ndarray | None) -> Tensor:
+def crop_and_flip(x_BHWC: Tensor, shift_B2: np.ndarray | None, mirror_B: np.ndarray | None) -> Tensor:
     """Returns images moved by some pixels, black coming in, and mirrored left to right: one gather."""
     batch, height, width, _ = x_BHWC.shape
     down_BH, right_BW = np.arange(height)[None].repeat(batch, 0), np.arange(width)[None].repeat(batch, 0)
@@ -84,7 +84,7 @@ def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Ten
 @cache
 def _operations(width: int, height: int) -> list[tuple[bool, Callable[[Tensor, float], Tensor]]]:
     """RandAugment's fourteen, each with whether its strength has a sign; s is −1 … 1."""
-    torchvision()
+    load_torchvision()
     from torchvision.transforms.v2 import functional as f
 
     def affine(x: Tensor, shift: tuple[float, float] = (0, 0), shear: tuple[float, float] = (0, 0)) -> Tensor:

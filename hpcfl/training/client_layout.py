@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import torch
 
-from hpcfl.federation.run_plan import Federation
-from hpcfl.models.network import Network, on_meta
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.network import Network, build_on_meta
 from hpcfl.training.state import Block, Layout, module_blocks
-from hpcfl.training.step.options import Way
+from hpcfl.training.step.options import StepOptions
 
 
-class Records:
+class ClientLayouts:
     """The blocks of every client's record, known on every rank."""
 
-    def __init__(self, fed: Federation, ways: Mapping[str, Way] | None = None):
+    def __init__(self, fed: RunPlan, ways: Mapping[str, StepOptions] | None = None):
         self.fed = fed
         classes, features = fed.dims
         self.states: dict[str, Layout] = {}
@@ -32,7 +32,7 @@ class Records:
 
     def network(self, architecture: str) -> Network:
         """Returns a network without memory of its own."""
-        return on_meta(architecture, self.fed.data.shape, *self.fed.dims)
+        return build_on_meta(architecture, self.fed.data.shape, *self.fed.dims)
 
     def state(self, i: int) -> Layout:
         """Returns where the blocks of a client's state lie."""

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.config.schema import Data
+from hpcfl.config.schema import DataConfig
 from hpcfl.data.dataset import Dataset
-from hpcfl.training.augmentation import View
+from hpcfl.training.augmentation import Augmentation
 
 
-class Source:
+class SampleSource:
     """The shared dataset, in the node's memory, and how a batch of it gets to a device."""
 
-    def __init__(self, data: Dataset, settings: Data, device: torch.device):
+    def __init__(self, data: Dataset, settings: DataConfig, device: torch.device):
         self.x, self.y = torch.from_numpy(data.x), torch.from_numpy(data.y)
         self.device, self.is_images = device, data.is_images
         if data.is_images:
@@ -30,15 +30,15 @@ class Source:
 
     def samples(
         self, index_N: np.ndarray, memory_format: torch.memory_format = torch.contiguous_format
-    ) -> Samples:
-        return Samples(self, torch.from_numpy(index_N), memory_format)
+    ) -> ClientSamples:
+        return ClientSamples(self, torch.from_numpy(index_N), memory_format)
 
 
 @dataclass(frozen=True)
-class Samples:
+class ClientSamples:
     """Samples of one client: rows `index_N` of the shared dataset."""
 
-    source: Source
+    source: SampleSource
     index_N: Tensor
     memory_format: torch.memory_format
 
@@ -49,7 +49,7 @@ class Samples:
     def labels_N(self) -> Tensor:
         return self.source.y[self.index_N].to(self.source.device)
 
-    def batch(self, which_B: np.ndarray, view: View | None = None) -> tuple[Tensor, Tensor]:
+    def batch(self, which_B: np.ndarray, view: Augmentation | None = None) -> tuple[Tensor, Tensor]:
         """Returns inputs and labels on the device; images [B, C, H, W], as `view`, if any, sees them."""
         source = self.source
         row_B = self.index_N[torch.from_numpy(which_B)]

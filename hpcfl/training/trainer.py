@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from hpcfl.methods.prototypes import ClassMeans
-from hpcfl.training.augmentation import View
-from hpcfl.training.samples import Samples
-from hpcfl.training.step.step import Guide, Pair, Step
+from hpcfl.training.augmentation import Augmentation
+from hpcfl.training.samples import ClientSamples
+from hpcfl.training.step.step import LossTerms, Pair, Step
 
 
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
@@ -28,11 +28,11 @@ def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray
 
 def train(
     step: Step,
-    samples: Samples,
-    guide: Guide | None,
+    samples: ClientSamples,
+    guide: LossTerms | None,
     shuffle: Callable[[int], np.random.Generator],
     seen: ClassMeans | None = None,
-    view: Callable[[int], View | None] | None = None,
+    view: Callable[[int], Augmentation | None] | None = None,
     strong: Callable[[int], Iterator[Pair]] | None = None,
 ) -> dict[str, float]:
     """Trains in place and returns the mean loss per sample and its parts: ProtoNorm Eq. (4).
@@ -62,7 +62,7 @@ def train(
 
 @torch.no_grad()
 def features(
-    step: Step, samples: Samples, batch: int, view: View | None = None
+    step: Step, samples: ClientSamples, batch: int, view: Augmentation | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields features and labels in eval mode, in order, a batch at a time."""
     step.network.eval()

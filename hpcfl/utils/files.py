@@ -14,7 +14,7 @@ DAY = 86400
 
 
 @contextlib.contextmanager
-def aside(path: Path) -> Iterator[Path]:
+def part_file(path: Path) -> Iterator[Path]:
     """Yields a name beside `path`, this process's own, to write to.
 
     The block itself gives the file its final name, when it is whole; what is left aside is removed.
@@ -26,7 +26,7 @@ def aside(path: Path) -> Iterator[Path]:
         _remove(part)
 
 
-def sweep(path: Path) -> None:
+def remove_leftovers(path: Path) -> None:
     """Removes what killed processes have left beside `path`: dead ones of this host, others after a day."""
     start = f"{path.name}.{platform.node()}-"
     for left in path.parent.glob(f"{path.name}.*.part"):
@@ -36,15 +36,15 @@ def sweep(path: Path) -> None:
             _remove(left)
 
 
-def flush(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Returns when the file is on disk."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
-def put(part: Path, path: Path) -> None:
+def move_into_place(part: Path, path: Path) -> None:
     """Gives a file that was written aside its name, once it is on disk."""
-    flush(part)
+    fsync(part)
     os.replace(part, path)
 
 

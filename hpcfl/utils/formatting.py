@@ -16,7 +16,7 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def kilobytes(number: float) -> str:
+def format_bytes(number: float) -> str:
     """Returns a number of bytes as people read it."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
@@ -25,11 +25,11 @@ def kilobytes(number: float) -> str:
     return f"{number:.1f} GB"
 
 
-def many(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Returns a length of time in its two largest units."""
     whole = round(min(seconds, 1e12))
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
@@ -38,11 +38,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}%"
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Prints a line."""
     try:
         print(text, flush=True)

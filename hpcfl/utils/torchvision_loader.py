@@ -14,7 +14,7 @@ _LIBRARIES: list[object] = []
 _COMPILER = ("torch._dynamo", "torch._dynamo.utils")
 
 
-def torchvision() -> ModuleType:
+def load_torchvision() -> ModuleType:
     """Returns the package.
 
     A CUDA build of it beside a CPU build of torch lacks two compiled operators, which hpcfl does not use, and

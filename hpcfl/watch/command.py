@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.live import Live
 
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import NoLog, Run
+from hpcfl.log.reader import NotALog, Run
 from hpcfl.runtime.exit_handling import DONE, FAILED, INTERRUPTED
-from hpcfl.utils.formatting import percent
-from hpcfl.watch.poller import Eye, Sight
-from hpcfl.watch.render import accuracy, headline, picture, printable, remarks
-from hpcfl.watch.status import SILENCE, Memory, View
+from hpcfl.utils.formatting import format_percent
+from hpcfl.watch.poller import LogPoller, PollThread
+from hpcfl.watch.render import accuracy, headline, printable, render, warnings_of
+from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
 
 PATIENCE = 5.0
 """Seconds after which a file that cannot be read was never a log, and not only late."""
@@ -34,10 +34,10 @@ class Display(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def show(self, view: View) -> None: ...
+    def show(self, view: RunStatus) -> None: ...
 
 
-class Drawn:
+class TerminalDisplay:
     """The picture, drawn anew in its place."""
 
     def __init__(self, path: Path, console: Console):
@@ -52,11 +52,11 @@ class Drawn:
     def __exit__(self, *exception: object) -> None:
         self.live.stop()
 
-    def show(self, view: View) -> None:
-        self.live.update(picture(view, self.path, self.console.width), refresh=True)
+    def show(self, view: RunStatus) -> None:
+        self.live.update(render(view, self.path, self.console.width), refresh=True)
 
 
-class Lines:
+class LineDisplay:
     """One plain line per new round, and one for each thing that is not as it should be, when it begins."""
 
     def __init__(self, path: Path) -> None:
@@ -72,13 +72,13 @@ class Lines:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def show(self, view: View) -> None:
+    def show(self, view: RunStatus) -> None:
         if view.run is None:
             self.waited = True
         elif view.run is not self.run:
             self._rows(view.run)
         overdue = view.waited > max(SILENCE, 2 * view.pace)
-        now = {label: text for label, text in remarks(view, self.path) if label != "missing" or overdue}
+        now = {label: text for label, text in warnings_of(view, self.path) if label != "missing" or overdue}
         if view.ended and view.run:
             done = f"{view.done} of {view.rounds} rounds"
             now = {"end": f"{view.ended}, {done}; accuracy {accuracy(view.run)}"} | now
@@ -103,14 +103,14 @@ class Lines:
         for t, (right, loss, seconds) in enumerate(values):
             if t >= first:
                 rounds = run.config.federation.rounds
-                facts = f"accuracy {percent(right)}  loss {loss:.4g}  {seconds:.2f} s"
+                facts = f"accuracy {format_percent(right)}  loss {loss:.4g}  {seconds:.2f} s"
                 self._say(f"round {t + 1}/{rounds}  {facts}")
 
     def _say(self, text: str) -> None:
         print(printable(text), flush=True)
 
 
-def watch(name: str, every: float, once: bool) -> int:
+def watch_run(name: str, every: float, once: bool) -> int:
     """Shows a run until it has ended, or once; returns the exit code."""
     if math.isnan(every):
         raise BadInput("--every nan: must be a number of seconds")
@@ -122,20 +122,20 @@ def watch(name: str, every: float, once: bool) -> int:
     try:
         if once:
             return _once(path, console)
-        return follow(path, every, Drawn(path, console) if terminal else Lines(path))
+        return follow(path, every, TerminalDisplay(path, console) if terminal else LineDisplay(path))
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _once(path: Path, console: Console) -> int:
-    sight, memory = Sight(path), Memory()
+    sight, memory = LogPoller(path), StatusTracker()
     view = memory.view(sight(), 0.0)
     if view.run is None and not view.absent:  # a late file system deserves a second look
         time.sleep(1)
         view = memory.view(sight(), 0.0)
     if view.run is None:
         raise view.problem or BadInput(f"cannot read {path}: No such file or directory")
-    console.print(picture(view, path, console.width))
+    console.print(render(view, path, console.width))
     return CODES.get(view.ended, FAILED)
 
 
@@ -145,13 +145,13 @@ def follow(path: Path, every: float, display: Display) -> int:
     A run that was stopped before is left at once; one that is stopped while it is watched is waited for: its
     job may be in the queue again.
     """
-    eye, memory, began, moved = Eye(Sight(path)), Memory(), time.monotonic(), False
+    eye, memory, began, moved = PollThread(LogPoller(path)), StatusTracker(), time.monotonic(), False
     eye.start()
     with display:
         while True:
             start = time.monotonic()
             view = memory.view(eye.ask(every), eye.asked)
-            hopeless = isinstance(view.problem, NoLog) or start - began > PATIENCE
+            hopeless = isinstance(view.problem, NotALog) or start - began > PATIENCE
             if view.run is None and view.problem and hopeless:
                 raise view.problem
             display.show(view)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcfl.errors import BadInput
-from hpcfl.log.heartbeat import Sign, read_sign
-from hpcfl.log.reader import Run, read
+from hpcfl.log.heartbeat import Heartbeat, read_heartbeat
+from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import PARTS
 
 RECENT = 20
@@ -31,21 +31,21 @@ WATCHED = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """What one look gave."""
 
     run: Run | None = None
     """The last whole log, perhaps of an earlier look."""
     written: float = 0.0
     """When it was written, on the file system's clock."""
-    sign: Sign | None = None
+    sign: Heartbeat | None = None
     absent: bool = False
     """There is no file of that name."""
     problem: BadInput | None = None
     """Why this look did not give the log."""
 
 
-class Sight:
+class LogPoller:
     """Looks at a run; the log is read again only where its name leads to another file than before.
 
     Opening, rather than asking for a name's attributes, makes network file systems look again.
@@ -53,24 +53,24 @@ class Sight:
 
     def __init__(self, path: Path):
         self.path = path
-        self.seen = Seen()
+        self.seen = Snapshot()
         self.identity: tuple[int, ...] = ()
 
-    def __call__(self) -> Seen:
+    def __call__(self) -> Snapshot:
         sign = self.seen.sign
         with suppress(OSError):  # the last one grows old then, which is said
-            sign = read_sign(self.path)
+            sign = read_heartbeat(self.path)
         try:
             run, written = self._log()
-            self.seen = Seen(run, written, sign)
+            self.seen = Snapshot(run, written, sign)
         except FileNotFoundError:
-            self.seen = Seen(self.seen.run, self.seen.written, sign, absent=True)
+            self.seen = Snapshot(self.seen.run, self.seen.written, sign, absent=True)
         except OSError as error:
             problem = BadInput(f"cannot read {self.path}: {error.strerror or error}")
-            self.seen = Seen(self.seen.run, self.seen.written, sign, problem=problem)
+            self.seen = Snapshot(self.seen.run, self.seen.written, sign, problem=problem)
         except (BadInput, TypeError, ValueError) as error:
             problem = error if isinstance(error, BadInput) else BadInput(f"{self.path} is no log ({error})")
-            self.seen = Seen(self.seen.run, self.seen.written, sign, problem=problem)
+            self.seen = Snapshot(self.seen.run, self.seen.written, sign, problem=problem)
         return self.seen
 
     def _log(self) -> tuple[Run, float]:
@@ -80,7 +80,7 @@ class Sight:
                 raise BadInput(f"cannot read {self.path}: not a file")
             identity = (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_size)
             if identity != self.identity or self.seen.run is None:
-                run = read(self.path, WATCHED)
+                run = read_log(self.path, WATCHED)
                 self.identity = identity
                 return run, there.st_mtime
             return self.seen.run, there.st_mtime
@@ -91,14 +91,14 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-class Eye(threading.Thread):
+class PollThread(threading.Thread):
     """Looks when asked, in a thread: a file system that does not answer then holds up nobody."""
 
-    def __init__(self, look: Callable[[], Seen]):
+    def __init__(self, look: Callable[[], Snapshot]):
         super().__init__(daemon=True)
         self.look = look
         self.questions: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.answers: queue.SimpleQueue[Seen | Exception] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[Snapshot | Exception] = queue.SimpleQueue()
         self.asked = 0.0
         """When the look began that has not come to its end; 0: none."""
 
@@ -110,7 +110,7 @@ class Eye(threading.Thread):
             except Exception as error:
                 self.answers.put(error)
 
-    def ask(self, patience: float) -> Seen | None:
+    def ask(self, patience: float) -> Snapshot | None:
         """Returns a new look; None: the file system has not answered yet."""
         if not self.asked:
             self.asked = time.monotonic()

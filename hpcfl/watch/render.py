@@ -14,10 +14,10 @@ from rich.text import Text
 
 from hpcfl.log.reader import Run
 from hpcfl.log.schema import PARTS
-from hpcfl.utils.formatting import duration, many, percent
+from hpcfl.utils.formatting import format_duration, format_percent, plural
 from hpcfl.watch.poller import RECENT
-from hpcfl.watch.sparkline import spark
-from hpcfl.watch.status import NOTICE, View
+from hpcfl.watch.sparkline import sparkline
+from hpcfl.watch.status import NOTICE, RunStatus
 
 SLOWEST = 4
 """Clients that are named as the slowest."""
@@ -31,7 +31,7 @@ Row = tuple[str, str, str]
 """Label, text and style."""
 
 
-def picture(view: View, path: Path, width: int) -> Table:
+def render(view: RunStatus, path: Path, width: int) -> Table:
     """Returns the view as a table for a terminal of this width."""
     table = Table.grid(padding=(0, 1))
     room = max(width - LABEL - 2, 10)
@@ -42,13 +42,13 @@ def picture(view: View, path: Path, width: int) -> Table:
     return table
 
 
-def rows(view: View, path: Path, width: int) -> Iterator[Row]:
+def rows(view: RunStatus, path: Path, width: int) -> Iterator[Row]:
     """Yields the rows of the picture; blocks take at most `width` columns."""
     yield "run", str(path), ""
     if view.run is not None:
         yield "", headline(view.run), ""
         yield "status", _status(view), "bold"
-    for label, text in remarks(view, path):  # above what a low terminal does not show
+    for label, text in warnings_of(view, path):  # above what a low terminal does not show
         yield label, text, "bold red"
     if view.run is not None and view.run.rounds_done:
         yield from _results(view.run, width)
@@ -57,14 +57,14 @@ def rows(view: View, path: Path, width: int) -> Iterator[Row]:
 
 def _results(run: Run, width: int) -> Iterator[Row]:
     yield "accuracy", accuracy(run), ""
-    if line := spark(run["/round/accuracy"], width):
+    if line := sparkline(run["/round/accuracy"], width):
         yield "", line, "green"
     loss = run["/round/loss"]
     yield "loss", f"{loss[-1]:.4g}", ""
-    if line := spark(loss, width):
+    if line := sparkline(loss, width):
         yield "", line, "cyan"
     if len(gone := np.flatnonzero(run["/client/diverged"][-1])):
-        yield "diverged", f"{many(len(gone), 'client')}: {listed(gone.tolist())}", "red"
+        yield "diverged", f"{plural(len(gone), 'client')}: {format_ranges(gone.tolist())}", "red"
     else:
         yield "diverged", "none", ""
 
@@ -88,7 +88,7 @@ def headline(run: Run) -> str:
     return (
         f"{part_of}{config.method.name} on {config.data.name}, {config.federation.clients} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
-        f"{many(int(run.attributes.get('ranks', 1)), 'rank')}"
+        f"{plural(int(run.attributes.get('ranks', 1)), 'rank')}"
     )
 
 
@@ -100,7 +100,7 @@ def accuracy(run: Run) -> str:
         return "not evaluated yet"
     last, best = int(evaluated[-1]), int(np.nanargmax(values))
     when = "now" if last == len(values) - 1 else f"in round {last + 1}"
-    return f"{percent(values[last])} {when}, best {percent(values[best])} in round {best + 1}"
+    return f"{format_percent(values[last])} {when}, best {format_percent(values[best])} in round {best + 1}"
 
 
 def slowest(run: Run) -> list[tuple[int, int, float]]:
@@ -112,7 +112,7 @@ def slowest(run: Run) -> list[tuple[int, int, float]]:
     return sorted(found.values(), key=lambda entry: -entry[2])[:SLOWEST]
 
 
-def _status(view: View) -> str:
+def _status(view: RunStatus) -> str:
     filled = BAR * view.done // max(view.rounds, 1)
     bar = "━" * filled + "─" * (BAR - filled)
     assert view.run is not None
@@ -121,7 +121,7 @@ def _status(view: View) -> str:
     text = f"{status}, {view.done} of {view.rounds} rounds"
     left = view.pace * (view.rounds - view.done)
     if not (view.ended or view.silent or math.isnan(left)):
-        text += f", {duration(left)} left{_clock(left)}"
+        text += f", {format_duration(left)} left{_clock(left)}"
     return f"{text} {bar}"
 
 
@@ -134,23 +134,23 @@ def _clock(left: float) -> str:
     return f", until {end:%H:%M}" if end.date() == now.date() else f", until {end:%Y-%m-%d %H:%M}"
 
 
-def remarks(view: View, path: Path) -> Iterator[tuple[str, str]]:
+def warnings_of(view: RunStatus, path: Path) -> Iterator[tuple[str, str]]:
     """Yields, by label, what is not as it should be."""
     if view.run is None and view.absent:
         more = "; rank 0 is starting" if view.alive else ""
         yield "waiting", f"{path} is not there yet{more}"
     elif view.absent:
-        yield "log", f"{path} is not there: this is what it said {duration(view.age)} ago"
+        yield "log", f"{path} is not there: this is what it said {format_duration(view.age)} ago"
     elif view.problem is not None:
-        old = f": this is what it said {duration(view.age)} ago" if view.run else ""
+        old = f": this is what it said {format_duration(view.age)} ago" if view.run else ""
         yield "log", f"{view.problem}{old}"
     if view.late >= NOTICE:
-        yield "late", f"the file system has not answered for {duration(view.late)}"
+        yield "late", f"the file system has not answered for {format_duration(view.late)}"
     if view.waited:
         assert view.sign is not None
         yield "missing", missing(view)
     if view.silent:
-        yield "silent", f"no sign of life for {duration(view.quiet)}; if the job is gone, {CONTINUES}"
+        yield "silent", f"no sign of life for {format_duration(view.quiet)}; if the job is gone, {CONTINUES}"
     if view.ended == "stopped":
         yield "stopped", f"early: {CONTINUES}"
 
@@ -158,18 +158,18 @@ def remarks(view: View, path: Path) -> Iterator[tuple[str, str]]:
 CONTINUES = "the same command continues the run"
 
 
-def missing(view: View) -> str:
+def missing(view: RunStatus) -> str:
     """Returns whom rank 0 waits for, and since when."""
     assert view.sign is not None
     sign = view.sign
-    names = f"{'ranks' if len(sign.missing) > 1 else 'rank'} {listed(sign.missing)}"
+    names = f"{'ranks' if len(sign.missing) > 1 else 'rank'} {format_ranges(sign.missing)}"
     since = f"{datetime.fromtimestamp(sign.since):%H:%M:%S}"
     where = f"round {sign.round}, {sign.part}" if sign.round else "at the start"
     waits = "waits" if view.alive else "waited last"
-    return f"rank 0 {waits} for {names} since {since}, {duration(view.waited)} ({where})"
+    return f"rank 0 {waits} for {names} since {since}, {format_duration(view.waited)} ({where})"
 
 
-def listed(numbers: Iterable[int]) -> str:
+def format_ranges(numbers: Iterable[int]) -> str:
     """Returns whole numbers as people write them, neighbours together: 1–4, 7 and 12 more."""
     spans: list[list[int]] = []
     for number in sorted(numbers):

@@ -9,7 +9,7 @@ import numpy as np
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def spark(values: np.ndarray, width: int) -> str:
+def sparkline(values: np.ndarray, width: int) -> str:
     """Returns the finite values as blocks from the least to the largest, their means where there are many."""
     values = values[np.isfinite(values)]
     bins = min(width, len(values))

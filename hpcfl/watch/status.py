@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from hpcfl.errors import BadInput
-from hpcfl.log.heartbeat import EVERY, Sign
+from hpcfl.log.heartbeat import EVERY, Heartbeat
 from hpcfl.log.reader import Run
-from hpcfl.watch.poller import RECENT, Seen
+from hpcfl.watch.poller import RECENT, Snapshot
 
 SILENCE = 4 * EVERY
 """Seconds without a sign after which a run may be gone."""
@@ -18,11 +18,11 @@ NOTICE = 3.0
 
 
 @dataclass(frozen=True)
-class View:
+class RunStatus:
     """A run and its signs, with ages in seconds by this machine's clock."""
 
     run: Run | None = None
-    sign: Sign | None = None
+    sign: Heartbeat | None = None
     sign_age: float = 0.0
     quiet: float = 0.0
     """Since log or signs last changed."""
@@ -77,21 +77,21 @@ class View:
         return waited if waited >= NOTICE else 0.0
 
 
-class Memory:
+class StatusTracker:
     """Turns looks into views: remembers when things changed, by a clock that does not jump."""
 
     def __init__(self) -> None:
-        self.seen: Seen | None = None
+        self.seen: Snapshot | None = None
         self.changed = self.signed = -math.inf
         self.found = time.monotonic()
 
-    def view(self, seen: Seen | None, asked: float) -> View:
+    def view(self, seen: Snapshot | None, asked: float) -> RunStatus:
         """Returns what is known after a look; None: a look that began at `asked` has not ended."""
         now = time.monotonic()
         if seen is not None:
             self._note(seen, now)
-        known = self.seen or Seen()
-        return View(
+        known = self.seen or Snapshot()
+        return RunStatus(
             run=known.run,
             sign=known.sign,
             sign_age=now - self.signed,
@@ -102,7 +102,7 @@ class Memory:
             problem=known.problem,
         )
 
-    def _note(self, seen: Seen, now: float) -> None:
+    def _note(self, seen: Snapshot, now: float) -> None:
         """Remembers a look; what the first one finds is as old as it says itself."""
         before, self.seen = self.seen, seen
         if not seen.absent and seen.problem is None:

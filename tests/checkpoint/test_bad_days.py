@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hpcfl.checkpoint.store import CheckpointStore, read_manifest
 
-from hpcfl.checkpoint import store as checkpoint
-from hpcfl.checkpoint import writer as saver
-from hpcfl.checkpoint.store import Store, read_manifest
+from hpcfl.checkpoint import store
 from hpcfl.errors import BadInput
-from hpcfl.log import writer
-from hpcfl.log.reader import read
-from hpcfl.runtime import deadline, lock
-from hpcfl.runtime import exit_handling as guard
+from hpcfl.checkpoint import writer as checkpoint_writer
+from hpcfl.log import writer as log_writer
+from hpcfl.log.reader import read_log
+from hpcfl.runtime import deadline, exit_handling, lock
 from hpcfl.runtime.deadline import Deadline, end_time
 from hpcfl.runtime.lock import RunLock
 from tests.mpi.cases import results
@@ -31,7 +30,7 @@ def test_a_full_disk_stops_the_run_and_keeps_the_last_good_state(train, in_haste
     """While saving: files of later rounds cannot be written; one sentence, and the run goes on later."""
     in_haste[0] = 1000
     train("whole.h5")
-    original = checkpoint.Store.write_arrays
+    original = store.CheckpointStore.write_arrays
 
     def full(self, name, values):
         if int(name.split("-")[0]) >= 3:
@@ -39,10 +38,10 @@ def test_a_full_disk_stops_the_run_and_keeps_the_last_good_state(train, in_haste
         return original(self, name, values)
 
     with pytest.MonkeyPatch.context() as patch, _ended() as ended:
-        patch.setattr(checkpoint.Store, "write_arrays", full)
+        patch.setattr(store.CheckpointStore, "write_arrays", full)
         train("run.h5")
     assert ended == [1]
-    kept = read_manifest(Store(Path("run.h5.ckpt")).manifests()[0]).round
+    kept = read_manifest(CheckpointStore(Path("run.h5.ckpt")).manifests()[0]).round
     assert kept < 3
     done = train("run.h5")
     assert f"continues after round {kept + 1} of 6" in done.output
@@ -54,7 +53,7 @@ class _ended(list):
 
     def __enter__(self):
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(guard.os, "_exit", self.leave)
+        self.patch.setattr(exit_handling.os, "_exit", self.leave)
         self.patch.setattr("hpcfl.comm.solo.Solo.abort", lambda link, code: None)
         return self
 
@@ -70,7 +69,7 @@ class _ended(list):
 def test_a_full_disk_while_logging(train, in_haste):
     in_haste[0] = 1000
     writes = [0]
-    original = writer.Log._write
+    original = log_writer.LogWriter._write
 
     def full(self):
         writes[0] += 1
@@ -79,30 +78,30 @@ def test_a_full_disk_while_logging(train, in_haste):
         original(self)
 
     with pytest.MonkeyPatch.context() as patch, _ended() as ended:
-        patch.setattr(writer.Log, "_write", full)
+        patch.setattr(log_writer.LogWriter, "_write", full)
         train("run.h5")
     assert ended == [1]
-    assert read("run.h5").rounds_done >= 1, "what was written before is whole"
+    assert read_log("run.h5").rounds_done >= 1, "what was written before is whole"
     assert train("run.h5").exit_code == 0
 
 
 def test_vectors_that_do_not_reach_the_disk_end_the_run(tmp_path, monkeypatch):
-    kept = saver.Saver(tmp_path, 1, "ab", lambda i: torch.full((4,), i, dtype=torch.uint8))
+    kept = checkpoint_writer.CheckpointWriter(tmp_path, 1, "ab", lambda i: torch.full((4,), i, dtype=torch.uint8))
     kept.note([3])
     kept.open(0)
 
     def broken(handle):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(saver.os, "fsync", broken)
+    monkeypatch.setattr(checkpoint_writer.os, "fsync", broken)
     kept.rest([3], [])
-    with pytest.raises(saver.Fatal, match="Input/output error; what was saved before is kept"):
+    with pytest.raises(checkpoint_writer.Fatal, match="Input/output error; what was saved before is kept"):
         kept.take(wait=True)
 
 
 def test_a_vector_is_saved_as_it_was_before_the_client_changed(tmp_path):
     vectors = {i: torch.full((4,), i, dtype=torch.uint8) for i in range(4)}
-    kept = saver.Saver(tmp_path, 1, "ab", vectors.__getitem__)
+    kept = checkpoint_writer.CheckpointWriter(tmp_path, 1, "ab", vectors.__getitem__)
     kept.note([1, 2, 3])
     kept.open(7)
     kept.note([1])
@@ -164,13 +163,13 @@ def test_a_lock_that_somebody_only_looks_at_is_waited_for(tmp_path):
     path.touch()
     handle = os.open(path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)
-    assert not lock.held(tmp_path / "run.h5")
+    assert not lock.is_locked(tmp_path / "run.h5")
     threading.Timer(0.3, os.close, [handle]).start()
     own = RunLock(tmp_path / "run.h5")
     own.take()
-    assert lock.held(tmp_path / "run.h5")
+    assert lock.is_locked(tmp_path / "run.h5")
     own.release()
-    assert not lock.held(tmp_path / "run.h5")
+    assert not lock.is_locked(tmp_path / "run.h5")
 
 
 # --- walltime

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hpcfl.checkpoint.store import CheckpointStore, DamagedCheckpoint, read_manifest
 
-from hpcfl.checkpoint import store as checkpoint
-from hpcfl.checkpoint.store import Damaged, Store, read_manifest
-from hpcfl.data.prepared_file import open_prepared, verify
+from hpcfl.data.prepared_file import open_prepared, verify_images
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import read
-from tests.checkpoint.runs import stopped
+from hpcfl.log.reader import read_log
 from tests.mpi.cases import prepare_images, results
+from tests.checkpoint.runs import stopped
 
 DAMAGE = {
     "manifest truncated": lambda d: _cut(d / "manifest-3.json"),
@@ -106,8 +105,8 @@ def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
         store.manifests()[0]: lambda path: read_manifest(path),
         vectors: lambda path: [store.read(p) for p in manifest.clients if p.file == path.name],
         server: lambda path: store.read_arrays(manifest.server),
-        Path("run.h5"): lambda path: read(path),
-        tmp_path / "tiny.h5": lambda path: verify(open_prepared(path)),
+        Path("run.h5"): lambda path: read_log(path),
+        tmp_path / "tiny.h5": lambda path: verify_images(open_prepared(path)),
     }
     refused = 0
     for path, reader in readers.items():
@@ -116,7 +115,7 @@ def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
             path.write_bytes(mutated(raw, rng))
             try:
                 reader(path)
-            except (Damaged, BadInput):
+            except (DamagedCheckpoint, BadInput):
                 refused += 1
         path.write_bytes(raw)
     assert refused > 250
@@ -130,10 +129,8 @@ def test_a_manifest_that_points_elsewhere_is_damaged(train, in_haste):
         inner = json.loads(outer["manifest"])
         inner["clients"][0]["file"] = bad
         body = json.dumps(inner)
-        path.write_text(
-            json.dumps({"format": 1, "digest": checkpoint.digest(body.encode()), "manifest": body})
-        )
-        with pytest.raises(Damaged):
+        path.write_text(json.dumps({"format": 1, "digest": store.digest(body.encode()), "manifest": body}))
+        with pytest.raises(DamagedCheckpoint):
             read_manifest(path)
 
 
@@ -142,11 +139,11 @@ def test_pickled_objects_are_never_loaded(tmp_path):
         def __reduce__(self):
             return (open, ("ran", "w"))
 
-    store = Store(tmp_path)
+    store = CheckpointStore(tmp_path)
     np.savez(tmp_path / "1-server-ab.npz", evil=np.array([Evil()], dtype=object))
     raw = (tmp_path / "1-server-ab.npz").read_bytes()
-    piece = checkpoint.Piece("1-server-ab.npz", 0, len(raw), checkpoint.digest(raw))
-    with pytest.raises(Damaged, match=r"not an .npz of plain arrays"):
+    piece = store.FileRange("1-server-ab.npz", 0, len(raw), store.digest(raw))
+    with pytest.raises(DamagedCheckpoint, match=r"not an .npz of plain arrays"):
         store.read_arrays(piece)
     assert not Path("ran").exists()
 
@@ -157,7 +154,7 @@ def test_arrays_of_another_shape_are_damaged(train, in_haste):
     manifest = read_manifest(path)
     arrays = store.read_arrays(manifest.server)
     piece = store.write_arrays("3-server-cd.npz", arrays | {"present": np.zeros(3, dtype=bool)})
-    store.write(checkpoint.Manifest(3, manifest.identity, manifest.channels_last, manifest.clients, piece))
+    store.write(store.Manifest(3, manifest.identity, manifest.channels_last, manifest.clients, piece))
     done = train("run.h5")
     assert done.exit_code == 0
     assert "the server's present is not that of this run" in done.output

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpcfl.checkpoint.store import read_manifest
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 from tests.checkpoint.runs import SMALL, stopped
 from tests.mpi.cases import KSHOT, OWN, results
 
@@ -33,15 +33,15 @@ def test_stopped_after_every_round_and_continued(train, in_haste, name):
         done = train("parts.h5", *settings)
         assert done.exit_code == 75, done.output
         assert f"the same command goes on after round {rounds}" in done.output
-        assert read("parts.h5").rounds_done == rounds
-        assert read("parts.h5").status == "stopped"
+        assert read_log("parts.h5").rounds_done == rounds
+        assert read_log("parts.h5").status == "stopped"
     in_haste[0] = 1000
     done = train("parts.h5", *settings)
     assert done.exit_code == 0
     assert "continues after round 5 of 6" in done.output
     got, want = results(Path("parts.h5")), results(Path("whole.h5"))
     assert [path for path in want if got[path] != want[path]] == []
-    log = read("parts.h5")
+    log = read_log("parts.h5")
     assert (log.status, log.attributes["restarts"]) == ("finished", 5)
     assert train("parts.h5", *settings).output == (
         "parts.h5 is finished: 6 rounds; --fresh keeps it aside and runs again\n"
@@ -52,7 +52,7 @@ def test_the_last_two_are_kept_and_clients_that_did_not_change_refer_to_older_fi
     store = stopped(train, in_haste)
     newest, older = (read_manifest(path) for path in store.manifests())
     assert newest.round == 3
-    changed = np.any(read("run.h5")["/round/participants"][older.round + 1 :], axis=0).tolist()
+    changed = np.any(read_log("run.h5")["/round/participants"][older.round + 1 :], axis=0).tolist()
     assert not all(changed)
     for i in range(20):
         assert (newest.clients[i] != older.clients[i]) == changed[i]
@@ -110,7 +110,7 @@ def test_fresh_keeps_log_and_checkpoints_aside(train, in_haste, hpcfl):
     stopped(train, in_haste)
     done = hpcfl("train", "--out", "run.h5", "--fresh", *(f"--set={s}" for s in SMALL))
     assert done.exit_code == 0
-    assert read("run.1.h5").status == "stopped"
+    assert read_log("run.1.h5").status == "stopped"
     assert Path("run.1.h5.ckpt", "manifest-3.json").exists()
     assert Path("run.h5.ckpt", "manifest-5.json").exists()
 
@@ -128,12 +128,12 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_ends(train, in_haste, mo
         patch.setattr("hpcfl.log.writer.Log.close", killed)
         patch.setattr("hpcfl.guard.os._exit", lambda code: None)
         train("run.h5", *settings)
-    assert (read("run.h5").status, read("run.h5").rounds_done) == ("running", 5)
+    assert (read_log("run.h5").status, read_log("run.h5").rounds_done) == ("running", 5)
     assert Path("run.h5.ckpt", "manifest-4.json").exists()
     done = train("run.h5", *settings)
     assert done.exit_code == 0, done.output
     assert said in done.output
-    assert read("run.h5").status == "finished"
+    assert read_log("run.h5").status == "finished"
     assert results(Path("run.h5")) == results(Path("whole.h5"))
 
 
@@ -151,5 +151,5 @@ def test_a_finished_run_without_checkpoints_is_kept_when_it_is_run_for_longer(tr
     shutil.rmtree("run.h5.ckpt")
     done = train("run.h5", "federation.rounds=7")
     assert "the run starts again; the finished one is kept as run.1.h5" in done.output
-    assert (read("run.1.h5").rounds_done, read("run.1.h5").status) == (6, "finished")
-    assert (read("run.h5").rounds_done, read("run.h5").status) == (7, "finished")
+    assert (read_log("run.1.h5").rounds_done, read_log("run.1.h5").status) == (6, "finished")
+    assert (read_log("run.h5").rounds_done, read_log("run.h5").status) == (7, "finished")

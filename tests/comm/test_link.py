@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from hpcfl.comm.communicator import Word, open_link
-from hpcfl.comm.launcher import launcher
+from hpcfl.comm.communicator import ControlFlags, open_communicator
+from hpcfl.comm.launcher import find_launcher
 from hpcfl.errors import BadInput, Refused
 
 OMPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
@@ -25,24 +25,24 @@ STEP = {"SLURM_STEP_NUM_TASKS": "6", "SLURM_PROCID": "3"}
     ],
 )
 def test_the_launcher_is_read_from_its_own_variables(environ, want):
-    found = launcher(environ)
+    found = find_launcher(environ)
     assert (found and (found.size, found.rank, found.open_mpi)) == want
 
 
 def test_one_process_is_server_and_worker():
-    link = open_link(None)
+    link = open_communicator(None)
     assert link.is_server
     assert list(link.workers) == [0]
     body = np.arange(3, dtype=np.uint8)
-    assert link.broadcast(Word.STOP, body) == (Word.STOP, body)
-    word, bodies = link.gather(Word.SIGNAL, body)
-    assert word == Word.SIGNAL
+    assert link.broadcast(ControlFlags.STOP, body) == (ControlFlags.STOP, body)
+    word, bodies = link.gather(ControlFlags.SIGNAL, body)
+    assert word == ControlFlags.SIGNAL
     assert bodies[0] is body
     assert link.traffic.take_bytes() == 0
 
 
 def test_bad_input_becomes_a_refusal_that_all_ranks_share():
-    link = open_link(None)
+    link = open_communicator(None)
     with pytest.raises(Refused, match="no"), link.agreed():
         raise BadInput("no")
     with link.agreed():

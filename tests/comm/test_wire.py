@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.codec import Parcel, Wire
-from hpcfl.comm.metrics_codec import Effort, Report, Saved, pack, unpack
+from hpcfl.comm.codec import ClientUpload, PrototypeCodec
+from hpcfl.comm.metrics_codec import ClientMetrics, CpuSeconds, SavedClient, decode_metrics, encode_metrics
 
 
 @st.composite
@@ -13,7 +13,7 @@ def messages(draw):
     dims = draw(st.integers(1, 20)), draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     mask_KD = rng.random(dims) < 0.5 if draw(st.booleans()) else None
-    wire = Wire(*dims, draw(st.booleans()), mask_KD)
+    wire = PrototypeCodec(*dims, draw(st.booleans()), mask_KD)
     ranks = []
     for clients in np.array_split(rng.permutation(draw(st.integers(0, 7))), 3):
         parcels = []
@@ -24,7 +24,7 @@ def messages(draw):
             if wire.mask_KD is not None:
                 value_RD *= wire.mask_KD[present_K]
             count_R = rng.integers(1, 99, rows) if wire.counts else np.empty(0, dtype=np.int64)
-            parcels.append(Parcel(int(client), bool(rng.integers(2)), present_K, value_RD, count_R))
+            parcels.append(ClientUpload(int(client), bool(rng.integers(2)), present_K, value_RD, count_R))
         ranks.append(parcels)
     return wire, ranks
 
@@ -61,7 +61,7 @@ def test_a_message_costs_its_rows_bits_counts_and_five_bytes_a_client(message):
 
 @pytest.mark.parametrize("present", [[], [0], [1, 4], range(5)])
 def test_down_carries_the_present_rows_only(present):
-    wire = Wire(5, 3, counts=False)
+    wire = PrototypeCodec(5, 3, counts=False)
     present_K = np.isin(np.arange(5), list(present))
     value_RD = np.arange(len(list(present)) * 3, dtype=np.float32).reshape(-1, 3)
     body = wire.pack_down(present_K, value_RD)
@@ -72,10 +72,12 @@ def test_down_carries_the_present_rows_only(present):
 
 
 def test_reports_round_trip():
-    first = Report(3, trained=True, by_global=7, loss=0.25, margin_K=np.array([1.5, np.nan]))
-    there = [Saved(3, 0, 64, "ab" * 16), Saved(9, 64, 128, "0f" * 16)]
-    effort, records, saved = unpack(pack(Effort(1.5, 2.5), [first, Report(4)], 2, there), 2)
-    assert effort == Effort(1.5, 2.5)
+    first = ClientMetrics(3, trained=True, by_global=7, loss=0.25, margin_K=np.array([1.5, np.nan]))
+    there = [SavedClient(3, 0, 64, "ab" * 16), SavedClient(9, 64, 128, "0f" * 16)]
+    effort, records, saved = decode_metrics(
+        encode_metrics(CpuSeconds(1.5, 2.5), [first, ClientMetrics(4)], 2, there), 2
+    )
+    assert effort == CpuSeconds(1.5, 2.5)
     assert saved == there
     assert records["client"].tolist() == [3, 4]
     assert records["global"].tolist() == [7, -1]
@@ -83,5 +85,5 @@ def test_reports_round_trip():
     assert records["loss"][0] == 0.25
     assert np.isnan(records["loss"][1])
     np.testing.assert_array_equal(records["margin"], [[1.5, np.nan], [np.nan, np.nan]])
-    _, records, saved = unpack(pack(Effort(0, 0), [], 2), 2)
+    _, records, saved = decode_metrics(encode_metrics(CpuSeconds(0, 0), [], 2), 2)
     assert (len(records), saved) == (0, [])

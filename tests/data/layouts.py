@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared_file import open_prepared, verify
+from hpcfl.data.prepared_file import open_prepared, verify_images
 from hpcfl.data.sources import photos
-from hpcfl.data.sources.fetch import File
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.data.sources.fetch import PublishedFile
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 
 def images(number: int, side: int = 32, channels: int = 3, seed: int = 0) -> np.ndarray:
@@ -40,7 +40,7 @@ def jpeg(path: Path, image: np.ndarray) -> None:
 
 def cifar10(top: Path, patch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
     """Five train batches of 2 and a test batch of 4 in their archive; returns images and labels in order."""
-    kind = torchvision().datasets.CIFAR10
+    kind = load_torchvision().datasets.CIFAR10
     x, y = images(14), np.arange(14) % 10
     folder = top / kind.base_folder
     folder.mkdir(parents=True)
@@ -74,7 +74,7 @@ def mnist(top: Path, patch: pytest.MonkeyPatch, name: str = "FashionMNIST") -> t
     top.mkdir(parents=True, exist_ok=True)
     x, y = images(20, 28, 1), (np.arange(20) % 10).astype(np.uint8)
     parts = [x[:12], y[:12], x[12:], y[12:]]
-    kind = getattr(torchvision().datasets, name)
+    kind = getattr(load_torchvision().datasets, name)
     listed = []
     for (file, _), part in zip(kind.resources, parts, strict=True):
         (top / file).write_bytes(gzip.compress(idx(part)))
@@ -95,7 +95,7 @@ def emnist(top: Path, patch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray
             packed.writestr(
                 f"gzip/emnist-letters-{part}-ubyte.gz", gzip.compress(idx(np.ascontiguousarray(array)))
             )
-    patch.setattr(torchvision().datasets.EMNIST, "md5", md5(top / "gzip.zip"))
+    patch.setattr(load_torchvision().datasets.EMNIST, "md5", md5(top / "gzip.zip"))
     return x, y
 
 
@@ -104,7 +104,7 @@ def svhn(top: Path, patch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
     from scipy.io import savemat
 
     top.mkdir(parents=True, exist_ok=True)
-    kind = torchvision().datasets.SVHN
+    kind = load_torchvision().datasets.SVHN
     x, y = images(15), np.arange(15) % 10
     listed = dict(kind.split_list)
     for split, cut in (("train", slice(0, 10)), ("test", slice(10, 15))):
@@ -120,7 +120,7 @@ def flowers102(top: Path, patch: pytest.MonkeyPatch) -> None:
     """Six photographs of different sizes: numbers 1, 2 train, 3 validates, 4 to 6 test."""
     from scipy.io import savemat
 
-    kind = torchvision().datasets.Flowers102
+    kind = load_torchvision().datasets.Flowers102
     top.mkdir(parents=True, exist_ok=True)
     with tarfile.open(top / "102flowers.tgz", "w:gz") as tar:
         for number in range(1, 7):
@@ -151,7 +151,9 @@ def tinyimagenet(top: Path, patch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(top / photos.TINY.name, "w") as packed:
         for path in sorted(folder.rglob("*")):
             packed.write(path, path.relative_to(top))
-    patch.setattr(photos, "TINY", File(photos.TINY.name, photos.TINY.urls, md5(top / photos.TINY.name)))
+    patch.setattr(
+        photos, "TINY", PublishedFile(photos.TINY.name, photos.TINY.urls, md5(top / photos.TINY.name))
+    )
 
 
 def femnist(top: Path) -> None:
@@ -172,5 +174,5 @@ def femnist(top: Path) -> None:
 def opened(name: str) -> Dataset:
     """Returns a dataset that was prepared in `root`, verified."""
     data = open_prepared(Path("root") / f"{name}.h5")
-    verify(data)
+    verify_images(data)
     return data

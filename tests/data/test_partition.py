@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hpcfl.config.schema import Partition
+from hpcfl.config.schema import PartitionConfig
 from hpcfl.data.partition import Split, partition
-from hpcfl.data.partitioners import who_owns
+from hpcfl.data.partitioners import class_owners
 from hpcfl.errors import BadInput
 
 labels = st.integers(2, 8).flatmap(
@@ -20,8 +20,8 @@ labels = st.integers(2, 8).flatmap(
 )
 
 
-def deal(name: str, **more: object) -> Partition:
-    return Partition.model_validate({"name": name, **more})
+def deal(name: str, **more: object) -> PartitionConfig:
+    return PartitionConfig.model_validate({"name": name, **more})
 
 
 def everything(splits: list[Split]) -> np.ndarray:
@@ -78,7 +78,7 @@ def test_every_sample_has_one_owner_and_the_split_follows_the_seed(y, clients, n
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=20), st.integers(7, 12), st.integers(0, 9))
 def test_classes_are_dealt_evenly_and_nobody_holds_one_twice(numbers, classes, seed):
-    owners = who_owns(np.array(numbers), classes, np.random.default_rng(seed))
+    owners = class_owners(np.array(numbers), classes, np.random.default_rng(seed))
     sizes = [len(mine) for mine in owners]
     assert max(sizes) - min(sizes) <= 1
     assert all(len(set(mine)) == len(mine) for mine in owners)

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.config.schema import Data
-from hpcfl.data.load import read
-from hpcfl.data.prepared_file import open_prepared, verify
+from hpcfl.config.schema import DataConfig
+from hpcfl.data.load import load_dataset
+from hpcfl.data.prepared_file import open_prepared, verify_images
 from hpcfl.errors import BadInput
 from tests.conftest import mpich
 from tests.data import layouts
@@ -113,11 +113,11 @@ def test_a_run_belongs_to_its_data(hpcfl, own):
 
 def test_what_is_missing_says_how_to_make_it(hpcfl, own):
     with pytest.raises(BadInput, match=r"not prepared in data .*hpcfl data prepare cifar10 --root data"):
-        read(Data(name="cifar10"))
+        load_dataset(DataConfig(name="cifar10"))
     with pytest.raises(
         BadInput, match=r"no such dataset; built in: spiral; prepared in data .*: own; .*nearest: own"
     ):
-        read(Data(name="owm"))
+        load_dataset(DataConfig(name="owm"))
 
 
 def test_list_shows_what_is_prepared_and_what_is_damaged(hpcfl, own):
@@ -142,7 +142,7 @@ def test_a_file_that_is_replaced_meanwhile_does_no_harm(hpcfl, own):
     old = open_prepared(own)
     np.savez("own.npz", x=layouts.images(60, 8, seed=1), y=np.arange(60) % 3)
     hpcfl("data", "prepare", "own", "--source", "own.npz", "--fresh")
-    verify(old)
+    verify_images(old)
     np.testing.assert_array_equal(old.x, layouts.images(60, 8))
     assert open_prepared(own).checksum != old.checksum
 

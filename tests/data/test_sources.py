@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from hpcfl.data.sources import mnist
-from hpcfl.data.sources.registry import KNOWN
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.data.sources.registry import KNOWN_DATASETS
+from hpcfl.utils.torchvision_loader import load_torchvision
 from tests.data import layouts
 from tests.data.layouts import opened
 
@@ -56,7 +56,7 @@ def test_a_damaged_archive_and_a_missing_one_say_what_to_fetch(prepare, tmp_path
         "cifar10", "--source", "files", code=2, says="cifar-10-python.tar.gz is damaged: its md5 is"
     )
     assert "fetch https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz again and put it there" in said
-    monkeypatch.setattr(torchvision().datasets.CIFAR10, "tgz_md5", layouts.md5(archive))
+    monkeypatch.setattr(load_torchvision().datasets.CIFAR10, "tgz_md5", layouts.md5(archive))
     prepare("cifar10", "--source", archive, code=2, says="cannot be unpacked")
     archive.unlink()
     prepare(
@@ -94,8 +94,8 @@ def test_fashion_mnist_of_debian_is_found_and_verified_by_its_own_sums(prepare, 
     sums.write_text(
         "".join(f"{layouts.md5(path)}  usr/share/{path.name}\n" for path in (tmp_path / "debian").iterdir())
     )
-    published = [(name, "0" * 32) for name, _ in torchvision().datasets.FashionMNIST.resources]
-    monkeypatch.setattr(torchvision().datasets.FashionMNIST, "resources", published)
+    published = [(name, "0" * 32) for name, _ in load_torchvision().datasets.FashionMNIST.resources]
+    monkeypatch.setattr(load_torchvision().datasets.FashionMNIST, "resources", published)
     monkeypatch.setattr(mnist, "DEBIAN", tmp_path / "debian")
     monkeypatch.setattr(mnist, "DEBIAN_SUMS", sums)
     prepare("fmnist")
@@ -116,8 +116,10 @@ def test_emnist_stands_upright_and_has_no_empty_class(prepare, tmp_path, monkeyp
 
 
 def test_every_split_of_emnist_is_known_and_emnist_means_all(prepare, tmp_path, monkeypatch):
-    splits = torchvision().datasets.EMNIST.splits
-    assert {f"emnist-{split}" for split in splits} == {name for name in KNOWN if name.startswith("emnist")}
+    splits = load_torchvision().datasets.EMNIST.splits
+    assert {f"emnist-{split}" for split in splits} == {
+        name for name in KNOWN_DATASETS if name.startswith("emnist")
+    }
     layouts.emnist(tmp_path / "files", monkeypatch)
     # the tiny zip holds one split only: the first of all is asked for first
     prepare("emnist", "--source", "files", code=2, says="There is no item named 'gzip/emnist-byclass-train")
@@ -221,7 +223,7 @@ def server(tmp_path: Path):
 def test_downloads_are_kept_verified_and_not_repeated(prepare, tmp_path, monkeypatch, server):
     url, asked = server
     x, _ = layouts.mnist(tmp_path / "served", monkeypatch)
-    monkeypatch.setattr(torchvision().datasets.FashionMNIST, "mirrors", [f"{url}nowhere/", url])
+    monkeypatch.setattr(load_torchvision().datasets.FashionMNIST, "mirrors", [f"{url}nowhere/", url])
     prepare("fmnist")
     np.testing.assert_array_equal(opened("fmnist").x[..., 0], x)
     assert len(asked) == 8  # each file from the first mirror, which has it not, and the second
@@ -233,7 +235,7 @@ def test_downloads_are_kept_verified_and_not_repeated(prepare, tmp_path, monkeyp
 def test_a_failed_download_says_what_to_do(prepare, tmp_path, monkeypatch, server):
     url, _ = server
     layouts.cifar10(tmp_path / "served", monkeypatch)
-    kind = torchvision().datasets.CIFAR10
+    kind = load_torchvision().datasets.CIFAR10
     monkeypatch.setattr(kind, "url", f"{url}missing.tar.gz")
     said = prepare("cifar10", code=2, says=f"cannot download {url}missing.tar.gz (")
     assert "by other means, put it into root/sources and run this again" in said

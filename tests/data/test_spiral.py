@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from hpcfl.config.schema import Data
+from hpcfl.config.schema import DataConfig
 from hpcfl.data.spiral import CLASSES, spiral
 
 
 def points(style: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    return spiral(Data.model_validate({"samples_per_class": n, "style": style}))
+    return spiral(DataConfig.model_validate({"samples_per_class": n, "style": style}))
 
 
 @pytest.mark.parametrize("style", ["fednh", "supplement"])

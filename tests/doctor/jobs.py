@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from hpcfl.comm.launcher import Launcher
-from hpcfl.comm.mpi_library import Library
-from hpcfl.doctor.disk import Mount, Place
+from hpcfl.comm.mpi_library import MpiLibrary
+from hpcfl.doctor.disk import Mount, OutputDirectory
 from hpcfl.doctor.finding import Finding
-from hpcfl.doctor.rank_info import Facts
+from hpcfl.doctor.rank_info import RankInfo
 
 GIB = 2**30
 HYDRA = Launcher("MPICH's mpirun", 5, 0, False)
@@ -19,13 +19,13 @@ MPICH_TEXT = "MPICH Version:      5.0.2\nMPICH Release date: today\nMPICH Device
 OPEN_TEXT = "Open MPI v5.0.11, package: Open MPI user@localhost Distribution, ident: 5.0.11"
 
 
-def job(ranks: int, hosts: int = 1, **more: object) -> list[Facts]:
+def job(ranks: int, hosts: int = 1, **more: object) -> list[RankInfo]:
     """Returns the facts of ranks in blocks, each host with 8 cores, all of which every rank may use."""
-    found: list[Facts] = []
+    found: list[RankInfo] = []
     for rank in range(ranks):
         host = rank * hosts // ranks
         local = sum(each.host == f"n{host}" for each in found)
-        base = Facts(
+        base = RankInfo(
             f"n{host}",
             rank,
             local,
@@ -35,15 +35,15 @@ def job(ranks: int, hosts: int = 1, **more: object) -> list[Facts]:
             shared=(8 * GIB, 16 * GIB),
             temporary=("/tmp", 100 * GIB, Mount("ext4")),
             memory=32 * GIB,
-            place=Place("/out", free=GIB, mount=Mount("ext4")) if local == 0 else None,
-            library=Library(MPICH_TEXT, "/opt/mpich/lib/libmpi.so.12", ("libucp",)),
+            place=OutputDirectory("/out", free=GIB, mount=Mount("ext4")) if local == 0 else None,
+            library=MpiLibrary(MPICH_TEXT, "/opt/mpich/lib/libmpi.so.12", ("libucp",)),
             versions={"hpcfl": "1", "torch": "2.5.0+cpu"},
         )
         found.append(replace(base, **more))  # type: ignore[arg-type]
     return found
 
 
-def bound(*sets: set[int], there: int = 8, launcher: Launcher = HYDRA) -> list[Facts]:
+def bound(*sets: set[int], there: int = 8, launcher: Launcher = HYDRA) -> list[RankInfo]:
     ranks = job(len(sets), allotted=there, launcher=launcher)
     return [replace(each, cores=(frozenset(own), math.inf)) for each, own in zip(ranks, sets, strict=True)]
 

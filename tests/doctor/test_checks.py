@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from hpcfl.comm.mpi_library import Library
-from hpcfl.doctor import mpi_checks as mpi_
-from hpcfl.doctor.disk import Mount, Place
+from hpcfl.comm.mpi_library import MpiLibrary
+from hpcfl.doctor import mpi_checks
+from hpcfl.doctor.disk import Mount, OutputDirectory
 from hpcfl.doctor.finding import summary
 from hpcfl.doctor.mpi_checks import check_fabric, check_library, check_segments, check_versions
 from hpcfl.doctor.rank_checks import check_binding, check_cores, check_devices, check_launch, check_workers
-from hpcfl.doctor.rank_info import Gpus
+from hpcfl.doctor.rank_info import GpuInfo
 from hpcfl.doctor.shm_segments import Segment
 from hpcfl.doctor.startup_check import check_start
 from hpcfl.doctor.storage_checks import (
-    Needs,
+    Requirements,
     check_dataset,
     check_lock,
     check_memory,
@@ -134,13 +134,18 @@ def test_ranks_on_different_hosts_do_not_share_a_core():
 @pytest.mark.parametrize(
     ("gpus", "setting", "level", "words"),
     [
-        (Gpus(), "auto", "ok", "cpu: no GPU here"),
-        (Gpus(4), "auto", "ok", "n0: 3 ranks, each sees 4 GPUs"),
-        (Gpus(4), "cpu", "ok", "cpu, as runtime.device says"),
-        (Gpus(), "cuda", "problem", "ranks on n0 see no GPU -> ask the batch system"),
-        (Gpus(0, True), "cuda", "problem", "install a torch with CUDA (this is 2.5.0+cpu)"),
-        (Gpus(0, True), "auto", "warning", "torch does not see it"),
-        (Gpus(1, True, "out of memory"), "auto", "problem", "rank 0 on n0 cannot use its GPU: out of memory"),
+        (GpuInfo(), "auto", "ok", "cpu: no GPU here"),
+        (GpuInfo(4), "auto", "ok", "n0: 3 ranks, each sees 4 GPUs"),
+        (GpuInfo(4), "cpu", "ok", "cpu, as runtime.device says"),
+        (GpuInfo(), "cuda", "problem", "ranks on n0 see no GPU -> ask the batch system"),
+        (GpuInfo(0, True), "cuda", "problem", "install a torch with CUDA (this is 2.5.0+cpu)"),
+        (GpuInfo(0, True), "auto", "warning", "torch does not see it"),
+        (
+            GpuInfo(1, True, "out of memory"),
+            "auto",
+            "problem",
+            "rank 0 on n0 cannot use its GPU: out of memory",
+        ),
     ],
 )
 def test_devices(gpus, setting, level, words):
@@ -148,7 +153,7 @@ def test_devices(gpus, setting, level, words):
 
 
 def test_a_node_without_gpu_among_others():
-    mixed = [replace(each, gpus=Gpus(2 * (each.host == "n0"))) for each in job(4, hosts=2)]
+    mixed = [replace(each, gpus=GpuInfo(2 * (each.host == "n0"))) for each in job(4, hosts=2)]
     said(check_devices(mixed, "auto"), "warning", "ranks on n1 see no GPU")
     said(check_devices(mixed, "cuda"), "problem", "ranks on n1 see no GPU")
 
@@ -163,14 +168,14 @@ def test_more_workers_than_clients_per_round():
 
 def test_the_library_has_a_name_and_a_source():
     said(check_library(job(2)), "ok", "MPICH 5.0.2 from /opt/mpich/lib/libmpi.so.12")
-    wheel = job(2, library=Library(OPEN_TEXT, "/venv/lib/libmpi.so.40"), wheel=True)
+    wheel = job(2, library=MpiLibrary(OPEN_TEXT, "/venv/lib/libmpi.so.40"), wheel=True)
     said(check_library(wheel), "ok", "Open MPI v5.0.11 from the Python environment")
-    mixed = [*job(1), *job(1, library=Library(OPEN_TEXT))]
+    mixed = [*job(1), *job(1, library=MpiLibrary(OPEN_TEXT))]
     said(check_library(mixed), "problem", "MPICH 5.0.2 on n0, elsewhere Open MPI v5.0.11")
 
 
 def test_a_library_that_cannot_be_loaded_matters_only_to_several_ranks():
-    missing = Library(trouble="cannot load libmpi.so")
+    missing = MpiLibrary(trouble="cannot load libmpi.so")
     said(check_library(job(1, library=missing)), "warning", "one process needs none")
     said(check_library(job(2, library=missing)), "problem", "cannot load libmpi.so", "hpcfl[mpich]")
 
@@ -189,7 +194,7 @@ def test_a_library_that_cannot_be_loaded_matters_only_to_several_ranks():
             "warning",
             "although there is a fabric",
         ),
-        ({"environ": {"OMPI_MCA_pml": "ucx"}, "library": Library(OPEN_TEXT)}, 2, "ok", "OMPI_MCA_pml=ucx"),
+        ({"environ": {"OMPI_MCA_pml": "ucx"}, "library": MpiLibrary(OPEN_TEXT)}, 2, "ok", "OMPI_MCA_pml=ucx"),
         ({"environ": {"OMPI_MCA_pml": "ucx"}}, 2, "ok", "provider unknown"),  # MPICH does not read it
         ({"environ": {"UCX_NET_DEVICES": "mlx5_0:1"}}, 2, "ok", "UCX_NET_DEVICES=mlx5_0:1"),
     ],
@@ -212,7 +217,7 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
     many = tuple(Segment(f"/dev/shm/sm_segment.a.0.1.{i:03}", 1) for i in range(50))
     finding = check_segments(job(2, hosts=2, segments=many))
     said(finding, "warning", "100 segments on n0, n1", "and 30 more: ask again then", "on n1: rm")
-    assert finding.line().count("/dev/shm") == 2 * mpi_.MOST
+    assert finding.line().count("/dev/shm") == 2 * mpi_checks.MOST
 
 
 # --- room
@@ -232,29 +237,37 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
 )
 def test_shared_memory_against_the_arena(free, temporary, setting, level, words):
     facts = job(3, shared=(free, 16 * GIB), temporary=("/tmp", temporary, Mount("ext4")))
-    said(check_shared(facts, Needs({"n0": GIB}, {}), setting), level, words)
+    said(check_shared(facts, Requirements({"n0": GIB}, {}), setting), level, words)
     said(check_shared(facts, None, setting), "ok", "known when the dataset is there")
 
 
 def test_a_mapped_file_on_a_network_file_system_is_named():
     facts = job(3, shared=(0, 0), temporary=("/scratch", 9 * GIB, Mount("lustre")))
     said(
-        check_shared(facts, Needs({"n0": GIB}, {}), "auto"), "warning", "on lustre", "set TMPDIR to a disk of"
+        check_shared(facts, Requirements({"n0": GIB}, {}), "auto"),
+        "warning",
+        "on lustre",
+        "set TMPDIR to a disk of",
     )
 
 
 def test_memory_against_the_plan():
-    said(check_memory(job(3), Needs({}, {"n0": GIB})), "ok", "34.4 GB on n0, about 1.1 GB needed")
-    said(check_memory(job(3), Needs({}, {"n0": 40 * GIB})), "problem", "need about 42.9 GB", "fewer ranks")
+    said(check_memory(job(3), Requirements({}, {"n0": GIB})), "ok", "34.4 GB on n0, about 1.1 GB needed")
+    said(
+        check_memory(job(3), Requirements({}, {"n0": 40 * GIB})),
+        "problem",
+        "need about 42.9 GB",
+        "fewer ranks",
+    )
 
 
 @pytest.mark.parametrize(
     ("place", "level", "words"),
     [
-        (Place("/out", mount=Mount("nfs4")), "ok", "/out can be written to (nfs4)"),
-        (Place("/out", trouble="there is none", missing=True), "problem", "mkdir -p /out"),
+        (OutputDirectory("/out", mount=Mount("nfs4")), "ok", "/out can be written to (nfs4)"),
+        (OutputDirectory("/out", trouble="there is none", missing=True), "problem", "mkdir -p /out"),
         (
-            Place("/out", trouble="Read-only file system"),
+            OutputDirectory("/out", trouble="Read-only file system"),
             "problem",
             "Read-only file system -> choose another",
         ),
@@ -266,18 +279,33 @@ def test_output(place, level, words):
 
 def test_an_output_that_other_nodes_do_not_see():
     ranks = job(4, hosts=2)
-    ranks[2] = replace(ranks[2], place=Place("/out", trouble="there is none", missing=True))
+    ranks[2] = replace(ranks[2], place=OutputDirectory("/out", trouble="there is none", missing=True))
     said(check_output(ranks), "warning", "not from n1", "that all nodes share")
 
 
 @pytest.mark.parametrize(
     ("place", "environ", "level", "words"),
     [
-        (Place("/out"), {}, "ok", "can be locked"),
-        (Place("/out", lock="No locks available"), {}, "problem", "export HDF5_USE_FILE_LOCKING=FALSE"),
-        (Place("/out", lock="x"), {"HDF5_USE_FILE_LOCKING": "FALSE"}, "warning", "one job per output"),
-        (Place("/out", mount=Mount("lustre", frozenset(("rw", "localflock")))), {}, "warning", "localflock"),
-        (Place("/out", trouble="there is none"), {}, "ok", "not tried"),
+        (OutputDirectory("/out"), {}, "ok", "can be locked"),
+        (
+            OutputDirectory("/out", lock="No locks available"),
+            {},
+            "problem",
+            "export HDF5_USE_FILE_LOCKING=FALSE",
+        ),
+        (
+            OutputDirectory("/out", lock="x"),
+            {"HDF5_USE_FILE_LOCKING": "FALSE"},
+            "warning",
+            "one job per output",
+        ),
+        (
+            OutputDirectory("/out", mount=Mount("lustre", frozenset(("rw", "localflock")))),
+            {},
+            "warning",
+            "localflock",
+        ),
+        (OutputDirectory("/out", trouble="there is none"), {}, "ok", "not tried"),
     ],
 )
 def test_lock(place, environ, level, words):
@@ -286,8 +314,13 @@ def test_lock(place, environ, level, words):
 
 @pytest.mark.parametrize(("free", "level"), [(1999, "problem"), (3999, "warning"), (4000, "ok")])
 def test_a_log_of_1000_bytes_is_on_disk_twice_while_it_is_written(free, level):
-    place = Place("/out", free=free)
-    said(check_space(job(3, place=place), Needs({}, {}, {"log": 1000})), level, "2.0 kB needed", "log 1.0 kB")
+    place = OutputDirectory("/out", free=free)
+    said(
+        check_space(job(3, place=place), Requirements({}, {}, {"log": 1000})),
+        level,
+        "2.0 kB needed",
+        "log 1.0 kB",
+    )
 
 
 def test_dataset():

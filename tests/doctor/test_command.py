@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcfl.doctor import command
-from hpcfl.doctor import rank_info as facts_
-from hpcfl.doctor.rank_info import Gpus
+from hpcfl.doctor import command, rank_info
+from hpcfl.doctor.rank_info import GpuInfo
 from tests.conftest import ROOT, Mpi, mpich, open_mpi
 
 NAMES = [
@@ -50,7 +49,7 @@ def test_alone(hpcfl):
     ],
 )
 def test_a_problem_is_one_line_and_exit_code_1(hpcfl, monkeypatch, options, name, words):
-    monkeypatch.setattr(facts_, "gpus", lambda *_: Gpus())
+    monkeypatch.setattr(rank_info, "gpus", lambda *_: GpuInfo())
     Path("file").write_text("")
     done = hpcfl("doctor", *options)
     assert done.exit_code == 1, done.output
@@ -92,7 +91,7 @@ def test_a_step_that_never_ends_is_named(tmp_path):
 
 def test_patience_ends_with_the_command(hpcfl, monkeypatch):
     begun = []
-    monkeypatch.setattr(command.Patience, "start", lambda self: begun.append(self))
+    monkeypatch.setattr(command.StepTimeout, "start", lambda self: begun.append(self))
     hpcfl("doctor", "--set", "train.lr=0")
     assert begun[0].over.is_set()
 

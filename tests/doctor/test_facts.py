@@ -13,20 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from hpcfl.config.loading import load
-from hpcfl.doctor import disk
-from hpcfl.doctor import shm_segments as segments
-from hpcfl.doctor.disk import Mount, mount_of, probe
+from hpcfl.config.loading import load_config
+from hpcfl.doctor import disk, shm_segments
+from hpcfl.doctor.disk import Mount, mount_of, probe_output
 from hpcfl.doctor.rank_info import allotted
-from hpcfl.doctor.requirements import needs, seen
-from hpcfl.doctor.shm_segments import stale
-from hpcfl.federation.run_plan import plan
-from hpcfl.log.size import expected
+from hpcfl.doctor.requirements import observed_machine, requirements
+from hpcfl.doctor.shm_segments import stale_segments
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.log.size import expected_log_size
 from tests.doctor.jobs import job
 
 
 def test_a_trial_leaves_nothing_behind(tmp_path):
-    place = probe(tmp_path / "run.h5")
+    place = probe_output(tmp_path / "run.h5")
     assert (place.trouble, place.lock, place.directory) == ("", "", str(tmp_path))
     assert place.free > 0
     assert list(tmp_path.iterdir()) == []
@@ -34,10 +33,10 @@ def test_a_trial_leaves_nothing_behind(tmp_path):
 
 def test_a_directory_that_is_missing_or_a_file_is_told_apart(tmp_path):
     (tmp_path / "file").write_text("")
-    assert probe(tmp_path / "none" / "run.h5").missing
-    assert not probe(tmp_path / "file" / "run.h5").missing
-    assert probe(tmp_path / "file" / "run.h5").trouble == "not a directory"
-    assert "is a directory" in probe(tmp_path).trouble
+    assert probe_output(tmp_path / "none" / "run.h5").missing
+    assert not probe_output(tmp_path / "file" / "run.h5").missing
+    assert probe_output(tmp_path / "file" / "run.h5").trouble == "not a directory"
+    assert "is a directory" in probe_output(tmp_path).trouble
 
 
 def test_a_lock_or_a_write_that_fails_is_told_with_its_reason(tmp_path, monkeypatch):
@@ -48,11 +47,11 @@ def test_a_lock_or_a_write_that_fails_is_told_with_its_reason(tmp_path, monkeypa
         return failing
 
     monkeypatch.setattr(fcntl, "flock", fail(errno.ENOLCK))
-    assert probe(tmp_path / "run.h5").lock == os.strerror(errno.ENOLCK)
+    assert probe_output(tmp_path / "run.h5").lock == os.strerror(errno.ENOLCK)
     monkeypatch.setattr(disk.os, "fsync", fail(errno.EDQUOT))
-    assert probe(tmp_path / "run.h5").trouble == os.strerror(errno.EDQUOT)
+    assert probe_output(tmp_path / "run.h5").trouble == os.strerror(errno.EDQUOT)
     monkeypatch.setattr(tempfile, "mkstemp", fail(errno.EROFS))
-    assert probe(tmp_path / "run.h5").trouble == os.strerror(errno.EROFS)
+    assert probe_output(tmp_path / "run.h5").trouble == os.strerror(errno.EROFS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,21 +79,21 @@ def test_the_longest_mount_point_counts(tmp_path):
 def test_the_size_of_a_log_is_foreseen(hpcfl, settings):
     small = ["data.samples_per_class=200", *settings]
     assert hpcfl("train", *(f"--set={setting}" for setting in small), "--out", "run.h5").exit_code == 0
-    assert 0.95 < expected(plan(load(None, small))) / Path("run.h5").stat().st_size < 1.05
+    assert 0.95 < expected_log_size(plan_run(load_config(None, small))) / Path("run.h5").stat().st_size < 1.05
 
 
 def test_needs_are_those_of_each_host(monkeypatch, tmp_path):
     """Three of four workers are on the second host, so about three quarters of the arena are."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    fed = plan(load(None, ["partition.name=iid"]))
-    one = needs(fed, job(5))
+    fed = plan_run(load_config(None, ["partition.name=iid"]))
+    one = requirements(fed, job(5))
     ranks = [replace(each, host=f"n{each.rank > 1:d}") for each in job(5)]
-    two = needs(fed, ranks)
+    two = requirements(fed, ranks)
     assert list(two.arena) == ["n0", "n1"]
     assert sum(two.arena.values()) == one.arena["n0"]
     assert two.arena["n1"] > 2 * two.arena["n0"] > 0
-    assert seen(ranks, "auto").where == (0, 0, 1, 1, 1)
-    assert seen(ranks, "cuda").devices == 1  # asked for and missing: judged as if it were there
+    assert observed_machine(ranks, "auto").where == (0, 0, 1, 1, 1)
+    assert observed_machine(ranks, "cuda").devices == 1  # asked for and missing: judged as if it were there
 
 
 def test_the_cores_of_a_control_group_of_either_version(tmp_path):
@@ -119,15 +118,15 @@ def test_a_segment_is_stale_if_no_process_maps_it_nor_any_of_its_job(tmp_path):
         directory.mkdir()
         for name in names:
             (directory / name).write_bytes(bytes(mmap.PAGESIZE))
-    later = time.time() + segments.YOUNG + 1
+    later = time.time() + shm_segments.YOUNG + 1
     with open(shared / "mpich_shm_live_0", "r+b") as file, mmap.mmap(file.fileno(), 0):
         file.close()
-        found = stale(shared, temporary, now=later)
+        found = stale_segments(shared, temporary, now=later)
     assert [Path(each.path).name for each in found] == [
         "mpich_shm_dead_0",
         "sm_segment.n.0.1.0",
         "hpcfl-arena-abc",
     ]
     assert {each.nbytes for each in found} == {mmap.PAGESIZE}
-    assert stale(shared, temporary) == []  # younger ones may not be mapped yet
-    assert stale(tmp_path / "none", tmp_path / "none", now=later) == []
+    assert stale_segments(shared, temporary) == []  # younger ones may not be mapped yet
+    assert stale_segments(tmp_path / "none", tmp_path / "none", now=later) == []

@@ -8,23 +8,23 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.config.loading import dump
+from hpcfl.config.loading import dump_config
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, Fatal
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 from hpcfl.log.schema import ENTRIES, STRING
-from hpcfl.log.writer import SHARE, Log, keep_aside
+from hpcfl.log.writer import SHARE, LogWriter, keep_aside
 
 SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "pair": 2, "uploader": 1, "iteration": 2}
 
 
-def new_log(path, fresh: bool = False) -> Log:
+def new_log(path, fresh: bool = False) -> LogWriter:
     fixed = {}
     for entry in ENTRIES:
         if entry.dims[0] == "client":
             shape = tuple(SIZES[dim] for dim in entry.dims)
             fixed[entry.path] = np.full(shape, "net" if entry.dtype == STRING else 1, dtype=object)
-    return Log(path, {"config": dump(Config()), "seed": 0}, SIZES, fixed, fresh)
+    return LogWriter(path, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, fresh)
 
 
 def row(t: int) -> dict[str, np.ndarray]:
@@ -44,13 +44,13 @@ SAVED = {
 
 def test_rows_come_back_as_they_went_in(tmp_path):
     log = new_log(tmp_path / "run.h5")
-    empty = read(tmp_path / "run.h5")
+    empty = read_log(tmp_path / "run.h5")
     assert empty.rounds_done == 0
     assert empty["/client/loss"].shape == (0, 3)
     for t in range(3):
         log.append(row(t), SAVED if t == 1 else {})
     log.close("finished")
-    run = read(tmp_path / "run.h5")
+    run = read_log(tmp_path / "run.h5")
     assert (run.status, run.rounds_done) == ("finished", 3)
     for entry in ENTRIES:
         got = run[entry.path]
@@ -82,12 +82,12 @@ def test_a_run_whose_name_another_took_ends_and_leaves_the_other_alone(tmp_path)
     first.next_write = 0
     first.append(row(0), {})
     second = new_log(tmp_path / "run.h5", fresh=True)
-    assert read(tmp_path / "run.1.h5").rounds_done == 1
+    assert read_log(tmp_path / "run.1.h5").rounds_done == 1
     first.next_write = 0
     with pytest.raises(Fatal, match=r"run.h5 is another run's by now"):
         first.append(row(1), {})
     second.close("finished")
-    assert read(tmp_path / "run.h5").status == "finished"
+    assert read_log(tmp_path / "run.h5").status == "finished"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run.1.h5", "run.h5"]
 
 
@@ -95,7 +95,7 @@ def test_a_log_that_was_taken_away_is_written_again(tmp_path):
     log = new_log(tmp_path / "run.h5")
     (tmp_path / "run.h5").rename(tmp_path / "mine.h5")
     log.close("finished")
-    assert read(tmp_path / "run.h5").status == "finished"
+    assert read_log(tmp_path / "run.h5").status == "finished"
 
 
 def test_what_is_kept_aside_never_overwrites(tmp_path):
@@ -110,18 +110,18 @@ def test_writing_is_throttled_to_its_share_of_the_time(tmp_path):
     log = new_log(tmp_path / "run.h5")
     log.next_write = time.monotonic() + 100
     log.append(row(0), {})
-    assert read(tmp_path / "run.h5").rounds_done == 0
+    assert read_log(tmp_path / "run.h5").rounds_done == 0
     log.next_write, log.spent = 0, 1.0
     before = time.monotonic()
     log.append(row(1), {})
     after = time.monotonic()
-    assert read(tmp_path / "run.h5").rounds_done == 2
+    assert read_log(tmp_path / "run.h5").rounds_done == 2
     took = log.spent - 1.0
     assert 0 < took <= after - before
     assert log.next_write - log.began == pytest.approx((1 + 2 * took) / SHARE)
     log.append(row(2), {})
     log.close("stopped")
-    assert read(tmp_path / "run.h5").rounds_done == 3
+    assert read_log(tmp_path / "run.h5").rounds_done == 3
 
 
 def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
     log.next_write = 0
     with pytest.raises(Fatal, match="No space"):
         log.append(row(1), {})
-    assert read(tmp_path / "run.h5").rounds_done == 1
+    assert read_log(tmp_path / "run.h5").rounds_done == 1
     assert [p.name for p in tmp_path.iterdir()] == ["run.h5"]
 
 
@@ -164,11 +164,11 @@ def test_the_file_is_whole_after_a_kill_at_any_instant(tmp_path):
             writer.stdout.readline()
             try:
                 for _ in range(20):
-                    read(path)  # a reader never meets half a file either
+                    read_log(path)  # a reader never meets half a file either
                 time.sleep(0.011 * n)
             finally:
                 writer.send_signal(signal.SIGKILL)
-        run = read(path)
+        run = read_log(path)
         assert run["/client/loss"].shape == (run.rounds_done, 3)
 
 
@@ -204,9 +204,9 @@ def test_what_is_no_log_is_bad_input(tmp_path, content, message):
                 else:
                     file.attrs["config"] = "seed = 'x'"
     with pytest.raises(BadInput, match=message):
-        read(path)
+        read_log(path)
 
 
 def test_a_directory_is_no_log(tmp_path):
     with pytest.raises(BadInput, match="Is a directory"):
-        read(tmp_path)
+        read_log(tmp_path)

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from hpcfl.config.loading import load
+from hpcfl.config.loading import load_config
+from hpcfl.config.method import MethodConfig
 from hpcfl.config.schema import Config
-from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES
-from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, recipe
+from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, method_spec
 from hpcfl.methods.combinations import CHOICES, refusal, refused_pairs, table
-from hpcfl.methods.prototype_method import compose
-from hpcfl.methods.rules import OPTIONS, refuse_dims, remarks
+from hpcfl.methods.prototype_method import build_method
+from hpcfl.methods.rules import OPTIONS, check_dims, remarks
 from tests.conftest import ROOT
 from tests.methods.test_methods import K, uploads_of
 
@@ -54,8 +54,8 @@ SERVED = [
 def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any]):
     """With five classes in four dimensions, one of them nobody's, and a second round without class 0."""
     refine, anchor, forget = slots["refine"], slots["anchor"], slots["forget"]
-    settings = Settings(weight=1.0, **slots)
-    method = compose(recipe(settings, "any"), Config(method=settings), (K, D))
+    settings = MethodConfig(weight=1.0, **slots)
+    method = build_method(method_spec(settings, "any"), Config(method=settings), (K, D))
     first = method.start()
     assert first.present_K.all() == (anchor == "seed")
     second = uploads_of(2, seed=1, features=D)
@@ -79,7 +79,7 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
         )
     for distance, class_weights in product(CHOICES["distance"], CHOICES["class_weights"]):
         more = {"distance": distance, "class_weights": class_weights, "proxy": 1.0, "curriculum": "linear"}
-        guided = compose(recipe(settings.model_copy(update=more), "any"), Config(), (K, D))
+        guided = build_method(method_spec(settings.model_copy(update=more), "any"), Config(), (K, D))
         z_BD = torch.randn(4, D, requires_grad=True)
         pull = guided.guide.at(50, guided.target(new), torch.ones(K))
         terms = pull(z_BD, torch.arange(4), (torch.randn(3, D), torch.tensor([1, 2, 1])))
@@ -100,21 +100,24 @@ def test_an_option_belongs_to_its_refinements(option):
         given: dict[str, Any] = {"refine": refine, option: value}
         assert (option in defaults) == (refine in OPTIONS[option])
         if option in defaults:
-            assert recipe(Settings(**given), "any").options == defaults | {option: value}
+            assert method_spec(MethodConfig(**given), "any").options == defaults | {option: value}
         else:
             with pytest.raises(BadInput, match=rf"method.{option} = .*: belongs to .*, not to '{refine}'"):
-                recipe(Settings(**given), "any")
+                method_spec(MethodConfig(**given), "any")
 
 
 def test_an_entrys_options_do_not_outlive_its_refinement():
-    assert recipe(Settings(name="fedtgp-scl"), "any").options["margin"] == "none"
-    assert recipe(Settings(name="fedtgp-scl", refine="orthogonal"), "any").options == DEFAULTS["orthogonal"]
+    assert method_spec(MethodConfig(name="fedtgp-scl"), "any").options["margin"] == "none"
+    assert (
+        method_spec(MethodConfig(name="fedtgp-scl", refine="orthogonal"), "any").options
+        == DEFAULTS["orthogonal"]
+    )
 
 
 def test_an_aggregate_that_the_user_did_not_choose_gives_way():
-    assert recipe(Settings(), "spiral").aggregate == "weighted"
-    assert recipe(Settings(refine="tgp"), "spiral").aggregate == "mean"
-    assert not recipe(Settings(refine="tgp"), "spiral").sends_counts
+    assert method_spec(MethodConfig(), "spiral").aggregate == "weighted"
+    assert method_spec(MethodConfig(refine="tgp"), "spiral").aggregate == "mean"
+    assert not method_spec(MethodConfig(refine="tgp"), "spiral").sends_counts
 
 
 @pytest.mark.parametrize(
@@ -126,12 +129,12 @@ def test_an_aggregate_that_the_user_did_not_choose_gives_way():
 )
 def test_what_means_nothing_is_refused(settings: dict[str, Any], said: str):
     with pytest.raises(BadInput, match=said):
-        recipe(Settings(**settings), "any")
+        method_spec(MethodConfig(**settings), "any")
 
 
 def test_without_a_margin_there_is_no_tau():
     with pytest.raises(BadInput, match="with margin = 'none' there is no margin"):
-        recipe(Settings(name="fedtgp-scl", tau=3.0), "any")
+        method_spec(MethodConfig(name="fedtgp-scl", tau=3.0), "any")
 
 
 @pytest.mark.parametrize(
@@ -145,11 +148,11 @@ def test_without_a_margin_there_is_no_tau():
 )
 def test_what_is_impossible_with_these_dimensions_is_said(refine, classes, features, said):
     with pytest.raises(BadInput, match=said):
-        refuse_dims(recipe(Settings(refine=refine), "any"), classes, features)
+        check_dims(method_spec(MethodConfig(refine=refine), "any"), classes, features)
 
 
 def test_remarks_say_where_the_geometry_gives_way():
-    anchor, simplex = (recipe(Settings(name=name), "any") for name in ("anchor", "simplex"))
+    anchor, simplex = (method_spec(MethodConfig(name=name), "any") for name in ("anchor", "simplex"))
     assert remarks(anchor, 64, 64, 9) == remarks(simplex, 65, 64, 9) == []
     assert "share 64 dimensions" in remarks(anchor, 65, 64, 9)[0]
     assert "no regular simplex in 64 dimensions" in remarks(simplex, 66, 64, 9)[0]
@@ -167,6 +170,6 @@ def test_every_method_has_its_page_with_the_same_headings_and_its_configuration(
         "## Implementation details and deviations",
     ]
     assert f"`{name}`" in page
-    settings = load(str(ROOT / "configs" / f"{CATALOGUE[name].page}.toml"), []).method
+    settings = load_config(str(ROOT / "configs" / f"{CATALOGUE[name].page}.toml"), []).method
     assert CATALOGUE[settings.name].page == CATALOGUE[name].page
-    recipe(settings, "cifar100")
+    method_spec(settings, "cifar100")

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from hpcfl.config.schema import Config, Train
-from hpcfl.config.schema import Method as Settings
+from hpcfl.config.method import MethodConfig
+from hpcfl.config.schema import Config, TrainConfig
 from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.prototype_method import Method, compose
+from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.orthogonal import orthogonality
 from hpcfl.methods.refine.tgp import Tgp, contrastive, separation
-from hpcfl.methods.refine.trainable import Learned
+from hpcfl.methods.refine.trainable import TrainablePrototypes
 from hpcfl.utils import seeds
 
 K, D = 4, 3
@@ -36,10 +36,10 @@ UPLOADS = [
 """Means: class 0 (0, 1, 0), class 1 (3, 1, 0), class 2 (0, 1, 10); class 3 is nobody's."""
 
 
-def made(**settings: object) -> Method:
-    chosen = Settings(**settings)  # type: ignore[arg-type]
-    config = Config(method=chosen, train=Train(lr=0.05, batch_size=4))
-    return compose(recipe(chosen, "any"), config, (K, D))
+def made(**settings: object) -> PrototypeMethod:
+    chosen = MethodConfig(**settings)  # type: ignore[arg-type]
+    config = Config(method=chosen, train=TrainConfig(lr=0.05, batch_size=4))
+    return build_method(method_spec(chosen, "any"), config, (K, D))
 
 
 def batch(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -128,7 +128,7 @@ def test_a_round_with_one_class_keeps_the_last_delta_at_first_zero():
 def test_a_round_is_so_many_epochs_of_sgd_on_all_uploads(name):
     """Written out: rows in client order, shuffled by key, batches of 4 and 2, plain SGD."""
     method = made(name=name, server_epochs=3)
-    assert isinstance(method.refine, Learned)
+    assert isinstance(method.refine, TrainablePrototypes)
     weights = {
         key: value.clone().requires_grad_() for key, value in method.refine.state().items() if key != "delta"
     }

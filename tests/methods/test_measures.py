@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hpcfl.methods.metrics import measures
+from hpcfl.methods.metrics import prototype_metrics
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.sphere import simplex_bound
 
@@ -14,7 +14,7 @@ def test_by_hand():
     Directions are √2, 2 and √2 apart, so the energy is −2 log √2 − log 2 = −2 log 2.
     """
     value_KD = torch.tensor([[3.0, 0], [0, 4], [-5, 0], [9, 9]])
-    got = measures(Prototypes(value_KD, torch.tensor([True, True, True, False])))
+    got = prototype_metrics(Prototypes(value_KD, torch.tensor([True, True, True, False])))
     assert got["margin"][:3].tolist() == pytest.approx([5, 5, math.sqrt(41)])
     assert got["margin_normalised"][:3].tolist() == pytest.approx([5 / 41**0.5, 5 / 41**0.5, 1])
     assert got["distance"] == pytest.approx([5, (5 + 8 + math.sqrt(41)) / 3, 8])
@@ -30,7 +30,7 @@ def test_by_hand():
 def test_fewer_than_two_classes_have_no_pairs(present):
     """Class 0 is present and zero: it has no direction."""
     prototypes = Prototypes(torch.tensor([[0.0, 0], [1, -1]]), torch.tensor([k in present for k in range(2)]))
-    got = measures(prototypes)
+    got = prototype_metrics(prototypes)
     assert all(
         math.isnan(value) for value in (*got["distance"], *got["cosine"], got["energy"], got["energy_bound"])
     )

@@ -5,15 +5,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpcfl.config.method import Aggregate, Curriculum, Distance, Refinement
+from hpcfl.config.method import AggregateName, CurriculumName, DistanceName, MethodConfig, RefinementName
 from hpcfl.config.schema import Config
-from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES, Upload, mean, weighted, weighted_literal
-from hpcfl.methods.catalogue import DEFAULTS, recipe
+from hpcfl.methods.catalogue import DEFAULTS, method_spec
 from hpcfl.methods.infer import nearest_N
 from hpcfl.methods.local_loss import DISTANCES, SHAPES
-from hpcfl.methods.prototype_method import REFINES, Method, compose
+from hpcfl.methods.prototype_method import REFINEMENTS, PrototypeMethod, build_method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
 
 K, D = 5, 3
@@ -38,10 +37,10 @@ def guided(distance: str, weight: float, z_BD: Tensor, y_B: Tensor, target: Prot
     return own * term
 
 
-def made(**settings: object) -> Method:
+def made(**settings: object) -> PrototypeMethod:
     """Returns a method for K classes and D features."""
-    chosen = Settings(**settings)  # type: ignore[arg-type]
-    return compose(recipe(chosen, "any"), Config(method=chosen), (K, D))
+    chosen = MethodConfig(**settings)  # type: ignore[arg-type]
+    return build_method(method_spec(chosen, "any"), Config(method=chosen), (K, D))
 
 
 def test_class_means_are_eq_2():
@@ -160,30 +159,30 @@ def test_scale_moves_the_target():
 
 
 def test_every_name_that_a_configuration_may_use_has_its_part():
-    assert set(get_args(Aggregate)) == set(AGGREGATES)
-    assert set(get_args(Distance)) == set(DISTANCES)
-    assert set(get_args(Curriculum)) == set(SHAPES)
-    assert set(get_args(Refinement)) == set(REFINES) == set(DEFAULTS)
+    assert set(get_args(AggregateName)) == set(AGGREGATES)
+    assert set(get_args(DistanceName)) == set(DISTANCES)
+    assert set(get_args(CurriculumName)) == set(SHAPES)
+    assert set(get_args(RefinementName)) == set(REFINEMENTS) == set(DEFAULTS)
 
 
 def test_a_slot_of_the_configuration_replaces_the_catalogues():
-    assert recipe(Settings(), "any").weight == 10
-    assert recipe(Settings(weight=3.0, aggregate="weighted-literal"), "any").weight == 3
-    assert recipe(Settings(), "spiral").aggregate == "weighted"
-    assert recipe(Settings(aggregate="mean"), "spiral").aggregate == "mean"
+    assert method_spec(MethodConfig(), "any").weight == 10
+    assert method_spec(MethodConfig(weight=3.0, aggregate="weighted-literal"), "any").weight == 3
+    assert method_spec(MethodConfig(), "spiral").aggregate == "weighted"
+    assert method_spec(MethodConfig(aggregate="mean"), "spiral").aggregate == "mean"
 
 
 def test_a_weight_is_never_carried_to_another_distance():
-    assert recipe(Settings(distance="euclid"), "any").weight == 0.1
-    assert recipe(Settings(distance="euclid", weight=2.0), "any").weight == 2
+    assert method_spec(MethodConfig(distance="euclid"), "any").weight == 0.1
+    assert method_spec(MethodConfig(distance="euclid", weight=2.0), "any").weight == 2
     with pytest.raises(BadInput, match=r"method.distance = 'sq': needs its own method.weight"):
-        recipe(Settings(distance="sq"), "any")
+        method_spec(MethodConfig(distance="sq"), "any")
 
 
 def test_sample_counts_travel_only_where_the_aggregation_weights_by_them():
-    assert not recipe(Settings(), "any").sends_counts
-    assert recipe(Settings(aggregate="weighted"), "any").sends_counts
-    assert not recipe(Settings(name="local"), "any").sends_counts
+    assert not method_spec(MethodConfig(), "any").sends_counts
+    assert method_spec(MethodConfig(aggregate="weighted"), "any").sends_counts
+    assert not method_spec(MethodConfig(name="local"), "any").sends_counts
 
 
 def test_directions_are_compared_where_the_guide_draws_by_angle():
@@ -211,14 +210,14 @@ def test_a_round_without_uploads_notes_nothing_but_the_margin():
 
 def test_gamma_is_the_datasets_for_unit_prototypes_and_1_elsewhere():
     for data, gamma in {"cifar10": 100, "cifar100": 200, "flowers102": 200, "tinyimagenet": 400}.items():
-        assert recipe(Settings(name="protonorm"), data).scale == gamma  # ProtoNorm, Sect. 5.1
-        assert recipe(Settings(name="fedproto", refine="simplex"), data).scale == gamma
-        assert recipe(Settings(name="protonorm", refine="none"), data).scale == 1
-        assert recipe(Settings(name="simplex"), data).scale == 1  # cosine: lengths do not matter
-    assert recipe(Settings(name="fedtgp", scale=1.2), "cifar100").scale == 1.2  # ProtoNorm's Table 5
+        assert method_spec(MethodConfig(name="protonorm"), data).scale == gamma  # ProtoNorm, Sect. 5.1
+        assert method_spec(MethodConfig(name="fedproto", refine="simplex"), data).scale == gamma
+        assert method_spec(MethodConfig(name="protonorm", refine="none"), data).scale == 1
+        assert method_spec(MethodConfig(name="simplex"), data).scale == 1  # cosine: lengths do not matter
+    assert method_spec(MethodConfig(name="fedtgp", scale=1.2), "cifar100").scale == 1.2  # ProtoNorm's Table 5
 
 
 @pytest.mark.parametrize("slot", [{"weight": 1.0}, {"aggregate": "mean"}, {"infer": "global"}])
 def test_local_has_no_slots_of_exchange(slot):
     with pytest.raises(BadInput, match=r"'local' (exchanges nothing|has no global)"):
-        recipe(Settings(name="local", **slot), "any")
+        method_spec(MethodConfig(name="local", **slot), "any")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from hpcfl.config.method import MethodConfig
 from hpcfl.config.schema import Config
-from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.equal_weight_code import best_code, code, overlap
-from hpcfl.methods.prototype_method import Method, compose
+from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.equal_weight_code import best_code, equal_weight_code, overlap
+from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.nonnegative import own_dimensions, shared_dimensions
 
@@ -37,9 +37,9 @@ def test_no_other_balanced_assignment_has_a_larger_sum(seed):
     assert wish_KD[own_dimensions(wish_KD)].sum() == pytest.approx(best)
 
 
-def made(name: str, classes: int, features: int, seed: int = 0) -> Method:
-    chosen = Settings(name=name)
-    return compose(recipe(chosen, "any"), Config(seed=seed, method=chosen), (classes, features))
+def made(name: str, classes: int, features: int, seed: int = 0) -> PrototypeMethod:
+    chosen = MethodConfig(name=name)
+    return build_method(method_spec(chosen, "any"), Config(seed=seed, method=chosen), (classes, features))
 
 
 def test_anchors_are_orthogonal_unit_and_reachable_and_follow_the_means():
@@ -86,8 +86,8 @@ def test_anchors_of_the_seed_need_nobody(name):
 )
 def test_words_are_different_of_equal_weight_and_far_apart(words, length, weight, most):
     """Among them the lines of two planes, 7 in 7 points and 20 in 16: no two share more than a point."""
-    got_WL = code(words, length, weight, np.random.default_rng(0))
-    assert np.array_equal(got_WL, code(words, length, weight, np.random.default_rng(0)))
+    got_WL = equal_weight_code(words, length, weight, np.random.default_rng(0))
+    assert np.array_equal(got_WL, equal_weight_code(words, length, weight, np.random.default_rng(0)))
     assert (got_WL.sum(1) == weight).all()
     assert len({row.tobytes() for row in got_WL}) == words
     assert overlap(got_WL) <= most
@@ -115,7 +115,7 @@ def test_with_more_classes_than_dimensions_sets_are_shared_as_little_as_possible
 
 def test_too_few_words_are_said():
     with pytest.raises(ValueError, match="fewer than 7"):
-        code(7, 4, 2, np.random.default_rng(0))
+        equal_weight_code(7, 4, 2, np.random.default_rng(0))
     with pytest.raises(BadInput, match=r"refine = 'nonnegative': found no 7 different .*models\.features"):
         best_code(7, 4, 0)
 
@@ -124,7 +124,7 @@ def test_too_few_words_are_said():
 def test_all_words_are_found_if_all_are_asked_for(few, monkeypatch):
     """Listed, or drawn again and again."""
     monkeypatch.setattr("hpcfl.methods.code.FEW", few)
-    got_WL = code(20, 6, 3, np.random.default_rng(0))
+    got_WL = equal_weight_code(20, 6, 3, np.random.default_rng(0))
     assert (got_WL.sum(1) == 3).all()
     assert len({row.tobytes() for row in got_WL}) == 20
 
@@ -133,7 +133,7 @@ def test_a_weight_whose_draws_run_out_is_passed_over(monkeypatch):
     def runs_out(words, length, weight, draw):
         if weight in dry:
             raise ValueError
-        return code(words, length, weight, draw)
+        return equal_weight_code(words, length, weight, draw)
 
     monkeypatch.setattr("hpcfl.methods.code.code", runs_out)
     dry = [2, 3, 4, 5]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config.schema import Method as Settings
+from hpcfl.config.method import MethodConfig
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload, mean, weighted_literal
-from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.metrics import personalisation
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from tests.methods.test_sparse import D, K, made
@@ -121,12 +121,12 @@ def test_the_servers_memory_of_uploads_survives():
 
 def test_lengths_are_not_settled_before_everybody_was_heard():
     with pytest.raises(BadInput, match="settles lengths before every client was heard"):
-        recipe(Settings(aggregate="ppa", anchor="first"), "any")
+        method_spec(MethodConfig(aggregate="ppa", anchor="first"), "any")
 
 
 def test_forgetting_contradicts_what_ppa_keeps():
     with pytest.raises(BadInput, match="'ppa' goes on with every client's last upload"):
-        recipe(Settings(aggregate="ppa", forget=True), "any")
+        method_spec(MethodConfig(aggregate="ppa", forget=True), "any")
 
 
 # --- CPKD

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
+from hpcfl.config.method import MethodConfig
 from hpcfl.config.schema import Config
-from hpcfl.config.schema import Method as Settings
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.metrics import silhouette
-from hpcfl.methods.prototype_method import Method, compose
+from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.methods.pseudo_labels import Guess, accepted, guess, thresholds, with_length
+from hpcfl.methods.pseudo_labels import PseudoLabels, accept, pseudo_labels, thresholds, with_last_length
 from hpcfl.methods.rules import remarks
 
 K, D = 4, 3
 
 
-def made(**slots: Any) -> Method:
-    chosen = Settings(**slots)
-    return compose(recipe(chosen, "any"), Config(method=chosen), (K, D))
+def made(**slots: Any) -> PrototypeMethod:
+    chosen = MethodConfig(**slots)
+    return build_method(method_spec(chosen, "any"), Config(method=chosen), (K, D))
 
 
 def weights(**slots: Any) -> dict[int, float]:
@@ -107,16 +107,16 @@ def test_the_proxy_term_starts_when_it_should_and_is_finite_everywhere():
 )
 def test_what_means_nothing_is_refused(slots, said):
     with pytest.raises(BadInput, match=said):
-        recipe(Settings(name="fedsap", **slots), "any")
+        method_spec(MethodConfig(name="fedsap", **slots), "any")
 
 
 def test_parts_of_a_schedule_that_a_run_never_reaches_are_said():
-    filled = recipe(Settings(name="fedsap-ssl"), "any")
+    filled = method_spec(MethodConfig(name="fedsap-ssl"), "any")
     curriculum, phase = remarks(filled, 10, 64, 30)
     assert "at its top in round 100, the run ends in round 30" in curriculum
     assert "after round 100, the run ends before" in phase
     assert remarks(filled, 10, 64, 150) == []
-    assert remarks(recipe(Settings(name="fedsap", curriculum="step"), "any"), 10, 64, 60) == []
+    assert remarks(method_spec(MethodConfig(name="fedsap", curriculum="step"), "any"), 10, 64, 60) == []
 
 
 AXES = Prototypes(torch.eye(4, 3)[:, [0, 1, 2]], torch.tensor([True, True, True, False]))
@@ -125,18 +125,18 @@ AXES = Prototypes(torch.eye(4, 3)[:, [0, 1, 2]], torch.tensor([True, True, True,
 
 def test_a_pseudo_label_by_hand():
     """(3, 4, 0) has cosines 0.6, 0.8, 0: class 1 at 0.2, the next 0.2 farther, whatever its length."""
-    found = guess(torch.tensor([[3.0, 4, 0], [30, 40, 0], [0, 0, 2]]), AXES)
+    found = pseudo_labels(torch.tensor([[3.0, 4, 0], [30, 40, 0], [0, 0, 2]]), AXES)
     assert found.class_N.tolist() == [1, 1, 2]
     np.testing.assert_allclose(found.distance_N, [0.2, 0.2, 0], atol=1e-12)
     np.testing.assert_allclose(found.margin_N, [0.2, 0.2, 1], atol=1e-12)
 
 
 def test_acceptance_is_eq_11_with_both_inequalities_strict():
-    found = Guess(
+    found = PseudoLabels(
         torch.tensor([0, 0, 0, 0]), torch.tensor([0.1, 0.3, 0.1, 0.2]), torch.tensor([0.5, 0.5, 0.2, 0.5])
     )
-    assert accepted(found, torch.tensor([0.2, 0.3])).tolist() == [True, False, False, True]
-    assert not accepted(found, torch.tensor([math.nan, 0.3])).any()
+    assert accept(found, torch.tensor([0.2, 0.3])).tolist() == [True, False, False, True]
+    assert not accept(found, torch.tensor([math.nan, 0.3])).any()
 
 
 def test_thresholds_by_hand():
@@ -152,10 +152,10 @@ def test_thresholds_by_hand():
 
 def test_with_a_single_candidate_the_margin_is_infinite_and_without_any_nothing_is_accepted():
     one = Prototypes(torch.eye(3), torch.tensor([False, True, False]))
-    found = guess(torch.tensor([[1.0, 2, 0]]), one)
+    found = pseudo_labels(torch.tensor([[1.0, 2, 0]]), one)
     assert (found.class_N.item(), found.margin_N.item()) == (1, math.inf)
-    nobody = guess(torch.tensor([[1.0, 2, 0]]), Prototypes.none(3, 3))
-    assert not accepted(nobody, torch.tensor([0.0, 9.0])).any()
+    nobody = pseudo_labels(torch.tensor([[1.0, 2, 0]]), Prototypes.none(3, 3))
+    assert not accept(nobody, torch.tensor([0.0, 9.0])).any()
 
 
 def test_mixed_prototypes_are_eq_14_with_the_last_length():
@@ -170,7 +170,7 @@ def test_mixed_prototypes_are_eq_14_with_the_last_length():
     torch.testing.assert_close(mixed.value_KD[0], torch.tensor([2.4, 1.8, 0]))
     for known in (False, True):  # a last prototype of length 0 says nothing either
         last = Prototypes(torch.tensor([[0.0, 0, 5], [0, 0, 0]]), torch.tensor([True, known]))
-        got = with_length(mixed, last)
+        got = with_last_length(mixed, last)
         torch.testing.assert_close(got.value_KD, torch.tensor([[4.0, 3, 0], [0, 0, 7]]))
 
 

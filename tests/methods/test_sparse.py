@@ -11,26 +11,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.codec import Parcel, Wire
-from hpcfl.config.schema import Config, Federation
-from hpcfl.config.schema import Method as Settings
+from hpcfl.comm.codec import ClientUpload, PrototypeCodec
+from hpcfl.config.method import MethodConfig
+from hpcfl.config.schema import Config, FederationConfig
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload, mean
-from hpcfl.methods.catalogue import recipe
+from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.local_loss import DISTANCES
-from hpcfl.methods.prototype_method import Method, compose
+from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.rules import refuse_dims
+from hpcfl.methods.rules import check_dims
 from hpcfl.methods.sparse import blocks_of_class, bytes_of_masks, disjoint, masks
 from hpcfl.methods.sphere import energy, normalise
 
 K, D = 4, 10
 
 
-def made(dims: tuple[int, int] = (K, D), clients: int = 20, samples: int = 1, **slots: Any) -> Method:
-    chosen = Settings(**slots)
-    config = Config(method=chosen, federation=Federation(clients=clients))
-    return compose(recipe(chosen, "any"), config, dims, samples=samples)
+def made(
+    dims: tuple[int, int] = (K, D), clients: int = 20, samples: int = 1, **slots: Any
+) -> PrototypeMethod:
+    chosen = MethodConfig(**slots)
+    config = Config(method=chosen, federation=FederationConfig(clients=clients))
+    return build_method(method_spec(chosen, "any"), config, dims, samples=samples)
 
 
 # --- CPS
@@ -90,12 +92,12 @@ def test_the_paper_maps_a_mask_to_k_bits():
 def test_compressed_rows_become_structured_sparse_prototypes():
     """Eq. (7), (8): what arrives is m ⊙ c, at the cost of each class's own dimensions."""
     mask_KD = masks(3, 7, 0.3, seed=0)  # blocks of 3, 2 and 2 dimensions
-    wire = Wire(3, 7, counts=False, mask_KD=mask_KD)
+    wire = PrototypeCodec(3, 7, counts=False, mask_KD=mask_KD)
     present_K, value_RD = np.array([True, False, True]), np.arange(14, dtype=np.float32).reshape(2, 7)
     body = wire.pack_down(present_K, value_RD)
     assert body.nbytes == 1 + 4 * int(mask_KD[present_K].sum())
     np.testing.assert_array_equal(wire.unpack_down(body)[1], value_RD * mask_KD[present_K])
-    (parcel,) = wire.unpack_up([wire.pack_up([Parcel(0, False, present_K, value_RD, np.empty(0))])])
+    (parcel,) = wire.unpack_up([wire.pack_up([ClientUpload(0, False, present_K, value_RD, np.empty(0))])])
     np.testing.assert_array_equal(parcel.value_RD, value_RD * mask_KD[present_K])
 
 
@@ -186,16 +188,16 @@ def test_thomson_moves_directions_apart_within_their_masks():
 )
 def test_what_masks_do_not_go_with(slots, said):
     with pytest.raises(BadInput, match=said):
-        recipe(Settings(sparsity=3, **slots), "any")
+        method_spec(MethodConfig(sparsity=3, **slots), "any")
 
 
 def test_masks_that_are_disjoint_leave_thomson_and_orthogonality_nothing_to_do():
     for refine in ("thomson", "orthogonal"):
-        filled = recipe(Settings(refine=refine, sparsity=50), "any")
+        filled = method_spec(MethodConfig(refine=refine, sparsity=50), "any")
         with pytest.raises(BadInput, match=f"share none, so they are orthogonal and refine = '{refine}'"):
-            refuse_dims(filled, 10, 500)
-        refuse_dims(filled, 100, 500)
+            check_dims(filled, 10, 500)
+        check_dims(filled, 100, 500)
     with pytest.raises(BadInput, match=r"sparsity = 50: models.features has only 32 dimensions"):
-        refuse_dims(recipe(Settings(sparsity=50), "any"), 6, 32)
+        check_dims(method_spec(MethodConfig(sparsity=50), "any"), 6, 32)
     with pytest.raises(BadInput, match=r"method.masked = 'always': means nothing with method.sparsity = 0"):
-        recipe(Settings(masked="always"), "any")
+        method_spec(MethodConfig(masked="always"), "any")

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config.schema import Config, Log
-from hpcfl.config.schema import Method as Settings
-from hpcfl.methods.catalogue import recipe
-from hpcfl.methods.prototype_method import compose
+from hpcfl.config.method import MethodConfig
+from hpcfl.config.schema import Config, LogConfig
+from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.prototype_method import build_method
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.base import Notes
+from hpcfl.methods.refine.base import RefineStats
 from hpcfl.methods.refine.simplex import helmert, nearest_simplex, relax
 from hpcfl.methods.refine.thomson import thomson
 from hpcfl.methods.sphere import (
@@ -77,7 +77,7 @@ def by_loops(unit_PD: torch.Tensor, iterations: int) -> torch.Tensor:
 @pytest.mark.parametrize(("classes", "features"), [(5, 12), (12, 5), (4, 4), (2, 3)])
 def test_the_solver_takes_the_papers_steps(classes, features):
     """Also where it works in the span of the classes instead of all dimensions."""
-    start, notes = points(classes, features), Notes()
+    start, notes = points(classes, features), RefineStats()
     got = thomson(start, 23, notes)
     assert notes.iterations <= 23
     torch.testing.assert_close(got, by_loops(start, notes.iterations))
@@ -85,14 +85,14 @@ def test_the_solver_takes_the_papers_steps(classes, features):
 
 def test_it_stops_when_the_mean_force_is_unchanged_ten_times():
     """Two antipodal points do not move: iterations 0 to 9 are not counted, 10 to 19 are all the same."""
-    notes = Notes()
+    notes = RefineStats()
     thomson(torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64), 500, notes)
     assert notes.iterations == 20
     torch.testing.assert_close(thomson(points(9, 3), 0), points(9, 3))
 
 
 def test_the_published_rule_ends_early_because_of_the_radial_part():
-    start, ours, published = normalise(points(100, 512).abs() + 0.05), Notes(), Notes()
+    start, ours, published = normalise(points(100, 512).abs() + 0.05), RefineStats(), RefineStats()
     better = thomson(start, 100, ours)
     worse = thomson(start, 100, published, stopping="whole")
     assert (ours.iterations, published.iterations) == (100, 20)
@@ -161,9 +161,9 @@ def test_the_better_optimiser_is_never_worse_than_momentum(classes, features, se
 
 
 def refined(name: str, new: Prototypes, last: Prototypes | None = None, **settings: object) -> Prototypes:
-    chosen = Settings(refine=name, **settings)  # type: ignore[arg-type]
+    chosen = MethodConfig(refine=name, **settings)  # type: ignore[arg-type]
     dims = len(new.value_KD), new.value_KD.shape[1]
-    method = compose(recipe(chosen, "any"), Config(method=chosen), dims)
+    method = build_method(method_spec(chosen, "any"), Config(method=chosen), dims)
     return method.refine(0, last or Prototypes.none(*dims), new, ())
 
 
@@ -212,8 +212,10 @@ def test_a_zero_or_repeated_prototype_gets_its_last_direction_else_a_keyed_one()
 
 
 def test_distances_of_every_iteration_are_kept_on_request():
-    chosen = Settings(name="protonorm", iterations=12)
-    method = compose(recipe(chosen, "any"), Config(method=chosen, log=Log(distances=True)), (5, 4))
+    chosen = MethodConfig(name="protonorm", iterations=12)
+    method = build_method(
+        method_spec(chosen, "any"), Config(method=chosen, log=LogConfig(distances=True)), (5, 4)
+    )
     new = Prototypes(points(5, 4).float(), torch.ones(5).bool())
     got = method.refine(0, Prototypes.none(5, 4), new, ())
     kept = method.refine.notes.distances

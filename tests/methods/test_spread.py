@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hpcfl.methods.code_search import _best_move, least_overlap, spread
+from hpcfl.methods.code_search import _best_move, least_overlap, spread_words
 from hpcfl.methods.equal_weight_code import overlap
 
 
@@ -47,12 +47,12 @@ def test_the_best_move_is_that_of_all_moves_written_out(seed):
 @pytest.mark.parametrize(("words", "length", "weight"), [(20, 16, 8), (30, 10, 4), (100, 64, 8), (12, 6, 2)])
 def test_words_stay_different_and_of_their_weight_and_move_apart(words, length, weight):
     before_WL = drawn(words, length, weight, 0)
-    after_WL = spread(before_WL, np.random.default_rng(0))
+    after_WL = spread_words(before_WL, np.random.default_rng(0))
     assert set(np.unique(after_WL)) == {0, 1}
     assert (after_WL.sum(1) == weight).all()
     assert len({row.tobytes() for row in after_WL}) == words
     assert overlap(after_WL) < overlap(before_WL) or overlap(before_WL) == weight - 1 == 1
-    assert np.array_equal(after_WL, spread(before_WL, np.random.default_rng(0)))
+    assert np.array_equal(after_WL, spread_words(before_WL, np.random.default_rng(0)))
 
 
 def test_the_least_overlap_by_hand():
@@ -68,4 +68,4 @@ def test_where_all_words_are_taken_none_can_move():
     """The 70 words of eight places with four ones: every move would make two of them alike."""
     before_WL = drawn(70, 8, 4, 0)
     assert least_overlap(70, 8, 4) < overlap(before_WL) == 3
-    assert np.array_equal(spread(before_WL, np.random.default_rng(0)), before_WL)
+    assert np.array_equal(spread_words(before_WL, np.random.default_rng(0)), before_WL)

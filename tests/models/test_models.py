@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpcfl.config.schema import Models
+from hpcfl.config.schema import ModelsConfig
 from hpcfl.errors import BadInput
 from hpcfl.models.costs import cost, costs
-from hpcfl.models.network import build, on_meta
-from hpcfl.models.registry import ARCHITECTURES, GROUPS, HEADS, chosen
+from hpcfl.models.network import build_network, build_on_meta
+from hpcfl.models.registry import ARCHITECTURES, GROUPS, HEADS, client_architectures
 from hpcfl.training.state import ALIGN, Layout, bind, copy_into, empty_vector, module_blocks
 
 CLASSES = 6
@@ -34,7 +34,7 @@ def test_every_network_gives_d_features_learns_everywhere_and_moves_exactly(name
     """Width d in train and eval mode; gradients reach every parameter; state → vector → state is exact."""
     torch.manual_seed(3)
     features = 96
-    network = build(name, shape, CLASSES, features)
+    network = build_network(name, shape, CLASSES, features)
     x = torch.randn(8, *shape)
     network.train()
     z_BD = network.extractor(x)
@@ -46,7 +46,7 @@ def test_every_network_gives_d_features_learns_everywhere_and_moves_exactly(name
     layout = Layout(module_blocks(network, channels_last=False))
     vector = empty_vector(layout.nbytes)
     copy_into(layout.views(vector), network)
-    second = on_meta(name, shape, CLASSES, features)
+    second = build_on_meta(name, shape, CLASSES, features)
     bind(second, layout.views(vector.clone()))
     for (key, one), (other, two) in zip(
         network.state_dict().items(), second.state_dict().items(), strict=True
@@ -70,7 +70,7 @@ def test_every_network_gives_d_features_learns_everywhere_and_moves_exactly(name
 @pytest.mark.parametrize("features", [64, 128, 256, 500, 512, 1024])
 @pytest.mark.parametrize("name", ["cnn", "resnet4", "resnet50", "mobilenet_v2"])
 def test_any_width(name, features):
-    network = build(name, (3, 32, 32), CLASSES, features).eval()
+    network = build_network(name, (3, 32, 32), CLASSES, features).eval()
     with torch.no_grad():
         assert network.extractor(torch.randn(2, 3, 32, 32)).shape == (2, features)
 
@@ -79,7 +79,7 @@ def test_narrow_features_are_repeated_and_wide_ones_averaged():
     """ResNet-4 has 64 values: at d = 512 each stands 8 times; ResNet-50 has 2048: 4 are averaged."""
     x = torch.randn(2, 3, 32, 32)
     for name, plain, d in (("resnet4", 64, 512), ("resnet50", 2048, 512)):
-        network = build(name, (3, 32, 32), CLASSES, d).eval()
+        network = build_network(name, (3, 32, 32), CLASSES, d).eval()
         with torch.no_grad():
             raw, got = network.extractor.get_submodule("net")(x), network.extractor(x)
         assert raw.shape == (2, plain)
@@ -98,12 +98,12 @@ PARAMETERS = {  # millions, without the head, d = 512, 3×32×32 (htcnn8: with i
 
 def test_sizes_are_those_of_the_papers():
     for name, millions in PARAMETERS.items():
-        extractor = on_meta(name, (3, 32, 32), 100, 512).extractor
+        extractor = build_on_meta(name, (3, 32, 32), 100, 512).extractor
         assert sum(p.numel() for p in extractor.parameters()) / 1e6 == pytest.approx(millions, abs=6e-4)
     gray = costs(GROUPS["htcnn8"].members, (1, 28, 28), 10, 512, 10, 256)
     sizes = [counted.parameters / 1e6 for counted in gray.values()]
     assert (round(min(sizes), 2), round(max(sizes), 2)) == (0.58, 5.51)
-    femnist = on_meta("cnn_femnist", (1, 128, 128), 62, 50)
+    femnist = build_on_meta("cnn_femnist", (1, 128, 128), 62, 50)
     assert sum(p.numel() for p in femnist.parameters()) == 849_332  # FedProto's 849k
 
 
@@ -127,22 +127,31 @@ def test_groups_name_registered_architectures():
 
 
 def test_what_a_configuration_chooses():
-    assert chosen(Models(group="htfe2")) == ("cnn", "resnet18")
-    assert chosen(Models(group="resnet34")) == ("resnet34",)
+    assert client_architectures(ModelsConfig(group="htfe2")) == ("cnn", "resnet18")
+    assert client_architectures(ModelsConfig(group="resnet34")) == ("resnet34",)
     four = ("linear", "mlp512", "mlp256", "mlp128")
-    assert chosen(Models(group="res34-htc4")) == tuple(
+    assert client_architectures(ModelsConfig(group="res34-htc4")) == tuple(
         "resnet34" if head == "linear" else f"resnet34/{head}" for head in four
     )
-    eight = chosen(Models(group="htfe8-htc4"))
+    eight = client_architectures(ModelsConfig(group="htfe8-htc4"))
     assert (len(eight), eight[1], eight[4], eight[5]) == (
         8,
         "googlenet/mlp512",
         "resnet34",
         "resnet50/mlp512",
     )
-    assert len(chosen(Models(group="htfe3", head="htc4"))) == 12  # client i: network i mod 3, head i mod 4
-    assert chosen(Models(list=["cnn", "mlp_64"], weights=[2, 1])) == ("cnn", "cnn", "mlp_64")
-    assert chosen(Models(list=["cnn", "cnn", "my.nets:tiny"], head="mlp128"))[2] == "my.nets:tiny/mlp128"
+    assert (
+        len(client_architectures(ModelsConfig(group="htfe3", head="htc4"))) == 12
+    )  # client i: network i mod 3, head i mod 4
+    assert client_architectures(ModelsConfig(list=["cnn", "mlp_64"], weights=[2, 1])) == (
+        "cnn",
+        "cnn",
+        "mlp_64",
+    )
+    assert (
+        client_architectures(ModelsConfig(list=["cnn", "cnn", "my.nets:tiny"], head="mlp128"))[2]
+        == "my.nets:tiny/mlp128"
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,13 +167,13 @@ def test_what_a_configuration_chooses():
 )
 def test_wrong_names(settings, says):
     with pytest.raises(BadInput, match=says):
-        chosen(Models.model_validate(settings))
+        client_architectures(ModelsConfig.model_validate(settings))
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_heads(head):
     """d → K, or d → width → K with ReLU between."""
-    network = build("cnn" if head == "linear" else f"cnn/{head}", (1, 28, 28), CLASSES, 40)
+    network = build_network("cnn" if head == "linear" else f"cnn/{head}", (1, 28, 28), CLASSES, 40)
     widths = [tuple(p.shape) for name, p in network.head.named_parameters() if name.endswith("weight")]
     hidden = {"linear": [], "mlp512": [512], "mlp256": [256], "mlp128": [128]}[head]
     assert widths == [(b, a) for a, b in zip([40, *hidden], [*hidden, CLASSES], strict=True)]
@@ -176,7 +185,7 @@ def test_cost_by_hand():
     Autograd keeps the input (5·2), the first layer's output after ReLU (5·64), the features (5·24), and of
     the cross-entropy the log-probabilities (5·6), the labels (5, 8 bytes) and a weight.
     """
-    counted = cost(on_meta("mlp_64", (2,), CLASSES, 24), (2,), 5, 7)
+    counted = cost(build_on_meta("mlp_64", (2,), CLASSES, 24), (2,), 5, 7)
     assert counted.parameters == 2 * 64 + 64 + 64 * 24 + 24 + 24 * 6 + 6
     assert counted.flops == 2 * (2 * 64 + 64 * 24 + 24 * 6)
     assert counted.buffers == 0

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config.loading import load
+from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import plan
-from hpcfl.log.reader import read
-from hpcfl.models.network import build
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.log.reader import read_log
+from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 KNOWN = ((3, 32, 32), 5, 512)
 
@@ -30,10 +30,10 @@ def _here(monkeypatch, tmp_path):
 
 def test_weights_of_a_whole_torchvision_network_from_a_file():
     """Its classifier of 1000 classes is left out; everything else, counters too, is taken over."""
-    net = torchvision().models.resnet18()
+    net = load_torchvision().models.resnet18()
     torch.save(net.state_dict(), "r18.pth")
     got = read_pretrained({"resnet18": "r18.pth"}, ["resnet18/mlp128", "cnn"], *KNOWN)["resnet18"]
-    network = build("resnet18", *KNOWN)
+    network = build_network("resnet18", *KNOWN)
     network.extractor.load_state_dict(got)
     x = torch.randn(2, 3, 32, 32)
     net.fc = torch.nn.Identity()
@@ -42,7 +42,7 @@ def test_weights_of_a_whole_torchvision_network_from_a_file():
 
 
 def test_weights_of_an_hpcfl_network_and_of_a_checkpoint():
-    network = build("cnn", *KNOWN)
+    network = build_network("cnn", *KNOWN)
     torch.save({"state_dict": network.state_dict(), "epoch": 3}, "cnn.pt")
     got = read_pretrained({"cnn": "cnn.pt"}, ["cnn"], *KNOWN)["cnn"]
     for key, value in network.extractor.state_dict().items():
@@ -51,14 +51,14 @@ def test_weights_of_an_hpcfl_network_and_of_a_checkpoint():
 
 def test_torchvisions_name_is_looked_up_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    weights = torchvision().models.get_model_weights("resnet18")["IMAGENET1K_V1"]
+    weights = load_torchvision().models.get_model_weights("resnet18")["IMAGENET1K_V1"]
     with pytest.raises(
         BadInput, match=r"not in the cache; fetch https://.*resnet18.* and put it into .*checkpoints"
     ):
         read_pretrained({"resnet18": "IMAGENET1K_V1"}, ["resnet18"], *KNOWN)
     place = tmp_path / "torch" / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
     place.parent.mkdir(parents=True)
-    torch.save(torchvision().models.resnet18().state_dict(), place)
+    torch.save(load_torchvision().models.resnet18().state_dict(), place)
     with pytest.raises(BadInput, match=r"is damaged; fetch https://"):
         read_pretrained({"resnet18": "IMAGENET1K_V1"}, ["resnet18"], *KNOWN)
     digest = hashlib.sha256(place.read_bytes()).hexdigest()[:8]
@@ -73,7 +73,9 @@ def test_torchvisions_name_is_looked_up_in_the_cache(monkeypatch, tmp_path):
 @pytest.mark.parametrize("old", [False, True])
 def test_files_of_the_older_format_without_counters(old):
     """Before torch 1.6 files were no zip archives, before 0.4.1 batch-norm had no counter."""
-    state = {k: v for k, v in torchvision().models.resnet18().state_dict().items() if "num_batches" not in k}
+    state = {
+        k: v for k, v in load_torchvision().models.resnet18().state_dict().items() if "num_batches" not in k
+    }
     torch.save(state, "r18.pth", _use_new_zipfile_serialization=not old)
     got = read_pretrained({"resnet18": "r18.pth"}, ["resnet18"], *KNOWN)["resnet18"]
     assert got["net.bn1.num_batches_tracked"] == 0
@@ -81,7 +83,7 @@ def test_files_of_the_older_format_without_counters(old):
 
 
 def test_densenets_old_names():
-    state = torchvision().models.densenet121().state_dict()
+    state = load_torchvision().models.densenet121().state_dict()
     old = {re.sub(r"(denselayer\d+\.(?:norm|conv))([12])\.", r"\1.\2.", key): v for key, v in state.items()}
     assert "features.denseblock1.denselayer1.norm.1.weight" in old
     torch.save(old, "d121.pth")
@@ -103,7 +105,7 @@ def test_no_code_in_a_file_is_run():
 
 
 def _changed(change):
-    state = build("cnn", *KNOWN).state_dict()
+    state = build_network("cnn", *KNOWN).state_dict()
     return state | {"extractor.0.weight": change(state["extractor.0.weight"])}
 
 
@@ -122,11 +124,11 @@ def _changed(change):
         (lambda: _changed(lambda w: w.to(torch.complex64)), "0.weight is not a plain array of finite real"),
         (dict, "0.weight is missing there"),
         (
-            lambda: build("cnn2", (3, 64, 64), 5, 512).state_dict(),
+            lambda: build_network("cnn2", (3, 64, 64), 5, 512).state_dict(),
             r"has shape \(512, 10816\) there, \(512, 1600\) here",
         ),
-        (lambda: build("cnn4", *KNOWN).state_dict(), "there belongs to another network"),
-        (lambda: build("cnn1", *KNOWN).state_dict(), "is missing there"),
+        (lambda: build_network("cnn4", *KNOWN).state_dict(), "there belongs to another network"),
+        (lambda: build_network("cnn1", *KNOWN).state_dict(), "is missing there"),
     ],
 )
 def test_wrong_files(content, says):
@@ -167,16 +169,16 @@ def test_a_run_starts_from_the_file(hpcfl):
     """Without learning, global prototypes are the class means of the file's extractor."""
     settings = ["data.samples_per_class=200", "federation.clients=4", "federation.rounds=1", "train.lr=1e-12"]
     settings += ["models.list=['mlp_64']", "models.pretrained.mlp_64=start.pt"]
-    network = build("mlp_64", (2,), 6, 32)
+    network = build_network("mlp_64", (2,), 6, 32)
     torch.save(network.state_dict(), "start.pt")
     assert hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5").exit_code == 0
-    fed = plan(load(None, settings))
+    fed = plan_run(load_config(None, settings))
     used = np.concatenate([client.train for client in fed.clients])
     with torch.no_grad():
         z_ND = network.extractor(torch.from_numpy(fed.data.x[used])).numpy()
     want_KD = [z_ND[fed.data.y[used] == k].mean(0) for k in range(6)]
-    np.testing.assert_allclose(read("a.h5")["/prototypes/global"][0], want_KD, rtol=1e-4, atol=1e-5)
-    torch.save(build("mlp_64", (2,), 6, 32).state_dict(), "start.pt")
+    np.testing.assert_allclose(read_log("a.h5")["/prototypes/global"][0], want_KD, rtol=1e-4, atol=1e-5)
+    torch.save(build_network("mlp_64", (2,), 6, 32).state_dict(), "start.pt")
     done = hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5")
     assert done.exit_code == 2
     assert "other content of the same name (pretrained_mlp_64)" in done.output

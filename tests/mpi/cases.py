@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcfl.data.prepare import prepare
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 from hpcfl.log.schema import ENTRIES
 from hpcfl.methods.catalogue import CATALOGUE
 from tests.data import layouts
@@ -124,7 +124,7 @@ def prepare_images(root: Path) -> None:
 
 def results(path: Path) -> dict[str, bytes]:
     """Returns every `result` dataset of a log as bytes."""
-    run = read(path)
+    run = read_log(path)
     found = {}
     for entry in ENTRIES:
         if entry.kind == "result":

@@ -4,19 +4,19 @@ import json
 import os
 import sys
 
-from hpcfl.comm.communicator import open_link
-from hpcfl.comm.launcher import launcher
+from hpcfl.comm.communicator import open_communicator
+from hpcfl.comm.launcher import find_launcher
 from hpcfl.doctor import command
 
 
 def main(questions: list) -> None:
-    link = open_link(launcher())
+    link = open_communicator(find_launcher())
     leave, link.close = link.close, link.release  # type: ignore[method-assign]
-    command.open_link = lambda found: link
+    command.open_communicator = lambda found: link
     cores = os.sched_getaffinity(0)
     for settings, out, bound in questions:
         os.sched_setaffinity(0, {min(cores)} if bound else cores)
-        codes = link.facts(command.doctor(None, settings, out))
+        codes = link.facts(command.run_doctor(None, settings, out))
         if link.is_server:
             print(f"codes {codes}", flush=True)
     leave()

@@ -7,10 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from hpcfl.comm.launcher import launcher
-from hpcfl.engine import assemble as conduct
-from hpcfl.engine import launch as job
-from hpcfl.study.run import run as study
+from hpcfl.comm.launcher import find_launcher
+from hpcfl.engine import assemble, launch
+from hpcfl.study.run import run_study
 
 
 def fail(*_: object, **__: object) -> None:
@@ -19,13 +18,13 @@ def fail(*_: object, **__: object) -> None:
 
 
 def main(rank: int, place: str, out: str) -> int:
-    found = launcher()
+    found = find_launcher()
     assert found is not None
     if found.rank == rank:
         if place == "start":
-            conduct._federate = fail  # type: ignore[assignment]
+            assemble._assemble_and_run = fail  # type: ignore[assignment]
         elif place == "plan":
-            job.plan = fail  # type: ignore[assignment]
+            launch.plan_run = fail  # type: ignore[assignment]
         elif place == "cell":
             from hpcfl.engine.worker import Worker
 
@@ -37,8 +36,8 @@ def main(rank: int, place: str, out: str) -> int:
             Server.refine = fail  # type: ignore[method-assign, assignment]
     if place == "cell":
         beside = Path(out).parent
-        return study(str(beside / "study.toml"), "full", [], str(beside), [])
-    return job.train(None, ["federation.rounds=50"], out, False)
+        return run_study(str(beside / "study.toml"), "full", [], str(beside), [])
+    return launch.launch_train(None, ["federation.rounds=50"], out, False)
 
 
 if __name__ == "__main__":

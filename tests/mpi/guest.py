@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcfl
-from hpcfl.config.loading import loaded
+from hpcfl.config.loading import load_config
 from hpcfl.engine.worker import Worker
 from tests.conftest import examples
 from tests.mpi.cases import SMALL
@@ -18,7 +18,7 @@ def visit(comm: Any, directory: Path) -> dict[str, Any]:
     """Returns what each rank saw, by what was tried."""
     handler = signal.getsignal(signal.SIGTERM)
     seen: dict[str, Any] = {}
-    run = hpcfl.train(loaded(None, SMALL), comm, out=directory / "guest.h5")
+    run = hpcfl.train(load_config(None, SMALL), comm, out=directory / "guest.h5")
     seen["returned"] = run.rounds_done if run else None
     everybody = hpcfl.train(None, settings=SMALL, out=directory / "everybody.h5")  # all ranks of the launcher
     seen["everybody"] = everybody.rounds_done if everybody else None

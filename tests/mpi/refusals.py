@@ -3,17 +3,17 @@
 import json
 import sys
 
-from hpcfl.comm.communicator import open_link
-from hpcfl.comm.launcher import launcher
-from hpcfl.engine import launch as job
+from hpcfl.comm.communicator import open_communicator
+from hpcfl.comm.launcher import find_launcher
+from hpcfl.engine import launch
 
 
 def main(attempts: list) -> None:
-    link = open_link(launcher())
+    link = open_communicator(find_launcher())
     leave, link.close = link.close, link.release  # type: ignore[method-assign]
-    job.open_link = lambda found: link
+    launch.open_communicator = lambda found: link
     for config, settings, out, fresh in attempts:
-        codes = link.facts(job.train(config, settings, out, fresh))
+        codes = link.facts(launch.launch_train(config, settings, out, fresh))
         if link.is_server:
             print(f"codes {codes}", file=sys.stderr, flush=True)
     leave()

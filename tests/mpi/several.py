@@ -5,11 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-from hpcfl.comm.communicator import open_link
-from hpcfl.comm.launcher import launcher
+from hpcfl.comm.communicator import open_communicator
+from hpcfl.comm.launcher import find_launcher
 from hpcfl.comm.mpi import MPI
-from hpcfl.engine import launch as job
-from hpcfl.study.run import run as study
+from hpcfl.engine import launch
+from hpcfl.study.run import run_study
 from tests.mpi.cases import FEW_RANKS, runs
 from tests.mpi.guest import visit
 
@@ -21,17 +21,19 @@ def resources() -> tuple[int, int]:
 
 
 def main(directory: Path, root: str) -> None:
-    link = open_link(launcher())
+    link = open_communicator(find_launcher())
     leave, link.close = link.close, link.release  # type: ignore[method-assign]
-    job.open_link = lambda found: link
+    launch.open_communicator = lambda found: link
     codes = {}
     for name, settings in runs(link.size).items():
-        codes[name] = job.train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
+        codes[name] = launch.launch_train(
+            None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False
+        )
     if link.size <= FEW_RANKS:
-        codes["study"] = study(str(directory / "study.toml"), "full", [], str(directory / "study"), [])
+        codes["study"] = run_study(str(directory / "study.toml"), "full", [], str(directory / "study"), [])
         held = resources()
         some = ["ranks-r2", "other-lr=0.01"]
-        assert study(str(directory / "study.toml"), "full", [], str(directory / "again"), some) == 0
+        assert run_study(str(directory / "study.toml"), "full", [], str(directory / "again"), some) == 0
         assert resources() == held, "cells give all back"
         seen = visit(MPI.COMM_WORLD, directory)
         if link.is_server:

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from hpcfl.engine import launch as job
-from hpcfl.log.reader import read
+from hpcfl.engine import launch
+from hpcfl.log.reader import read_log
 from tests.conftest import ROOT, mpich, open_mpi
 from tests.mpi.cases import results
 from tests.study.tiny import GOOD, start
@@ -50,7 +50,7 @@ def test_from_5_ranks_to_2_and_to_9(tmp_path: Path):
     done = mpich().run(9, "-m", "hpcfl", "train", "--out", out, *given, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "continues after round" in done.stdout
-    assert job.train(None, SETTINGS, str(tmp_path / "alone.h5"), False) == 0
+    assert launch.launch_train(None, SETTINGS, str(tmp_path / "alone.h5"), False) == 0
     got, want = results(out), results(tmp_path / "alone.h5")
     assert [path for path in want if got[path] != want[path]] == []
 
@@ -67,7 +67,7 @@ def test_a_study_whose_rank_is_killed_goes_on(tmp_path: Path, tiny: Path):
     while _ranks(out):
         time.sleep(0.1)
     assert not (out / "study.h5").exists()
-    assert read(out / f"{GOOD[0]}.h5").status == "finished"
+    assert read_log(out / f"{GOOD[0]}.h5").status == "finished"
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cell 1 of 3" not in done.stdout

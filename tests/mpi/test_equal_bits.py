@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcfl.engine import launch as job
-from hpcfl.log.reader import read
+from hpcfl.engine import launch
+from hpcfl.log.reader import read_log
 from tests.conftest import ROOT, mpich, open_mpi
 from tests.mpi.cases import CASES, FEW_RANKS, METHODS, STUDY, WAYS, prepare_images, results, runs
 
@@ -30,12 +30,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, dic
     """The results of one process, without MPI."""
     directory = tmp_path_factory.mktemp("alone")
     for name, settings in CASES.items():
-        assert job.train(
+        assert launch.launch_train(
             None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False
         ) == FAILS.get(name, 0)
-    assert read(directory / "unlabelled images.h5")["/round/accepted"][2:].any()
+    assert read_log(directory / "unlabelled images.h5")["/round/accepted"][2:].any()
     for name in METHODS:
-        run = read(directory / f"{name}.h5")
+        run = read_log(directory / f"{name}.h5")
         owned = run["/clients/class_counts"] > 0
         uploaded = [owned[who].any(0) for who in run["/round/participants"]]
         assert not np.all(uploaded, axis=1).any(), "classes are absent from every round"
@@ -61,11 +61,11 @@ def test_equal_bits(
         got, want = results(tmp_path / f"{name}.h5"), alone["rare" if name in WAYS else name]
         different = [path for path in got if got[path] != want[path]]
         assert not different, f"{name} on {ranks} ranks"
-    run = read(tmp_path / "full.h5")
+    run = read_log(tmp_path / "full.h5")
     assert run.attributes["ranks"] == ranks
     assert run.attributes["nodes"] == int(environ.get("MPIR_CVAR_NUM_CLIQUES", 1))
     assert (run["/round/bytes_mpi"] > 0).all()
-    trained_by = read(tmp_path / "pinned.h5")["/client/rank"]
+    trained_by = read_log(tmp_path / "pinned.h5")["/client/rank"]
     for client in trained_by.T:
         assert len(set(client[client >= 0])) <= 1, "a pinned client moved"
     assert set(run["/client/rank"].ravel()) <= set(range(1, ranks))
@@ -78,11 +78,11 @@ def _a_study_and_a_guest_too(said: str, tmp_path: Path, ranks: int, full: dict[s
     names = [f"study/{cell}" for cell in ("ranks-r1", "ranks-r2", "ranks-r3", "other-lr=0.01")]
     for name in (*names, "guest", "everybody"):
         assert results(tmp_path / f"{name}.h5") == full, f"{name} on {ranks} ranks"
-    assert [read(tmp_path / f"study/ranks-r{n}.h5").attributes["ranks"] for n in (1, 2, 3)] == [1, 2, 3]
+    assert [read_log(tmp_path / f"study/ranks-r{n}.h5").attributes["ranks"] for n in (1, 2, 3)] == [1, 2, 3]
     assert "it asks for 999 ranks" in said
     guest = json.loads(next(line for line in said.splitlines() if line.startswith("guest "))[6:])
     assert guest["returned"] == guest["everybody"] == guest["continued"] == [4, *[None] * (ranks - 1)]
-    halves = [read(tmp_path / f"half-{seed}.h5") for seed in (0, 1)]
+    halves = [read_log(tmp_path / f"half-{seed}.h5") for seed in (0, 1)]
     assert [run.config.seed for run in halves] == [0, 1]
     assert [run.attributes["ranks"] for run in halves] == [-(-ranks // 2), ranks // 2]
     assert guest["bad"] == ["Refused: train.lr = 0.0: must be greater than 0"] * ranks

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcfl.log.reader import read
-from hpcfl.study.run import run
-from hpcfl.study.run_store import Shelf
+from hpcfl.log.reader import read_log
+from hpcfl.study.run import run_study
+from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import read_study
 from tests.conftest import ROOT, Mpi, mpich, open_mpi
 
@@ -47,10 +47,12 @@ def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, 
     assert ours[-1] == f"[rank {rank}] ZeroDivisionError: made to fail"
     assert f"[rank {rank}] Traceback (most recent call last):" in ours
     if place == "cell":
-        assert read(tmp_path / "cell-s0.h5").status == "running"
+        assert read_log(tmp_path / "cell-s0.h5").status == "running"
         assert (tmp_path / "failed" / "cell-s0.txt").read_text().startswith("rank 2\nTraceback")
-        assert run(str(study), "full", [], str(tmp_path), []) == 1, "the next start goes on with the others"
-        shelf = Shelf(tmp_path)
+        assert run_study(str(study), "full", [], str(tmp_path), []) == 1, (
+            "the next start goes on with the others"
+        )
+        shelf = RunStore(tmp_path)
         assert [shelf.look(cell).state for cell in read_study(study).cells] == ["failed", "finished"]
     assert not list(tmp_path.glob("*.part"))
 
@@ -103,7 +105,7 @@ def test_one_interrupt_ends_the_round_and_leaves_a_whole_log_and_a_checkpoint(tm
     assert code == 75
     assert "SIGINT: stopping after this round" in rest
     assert "Traceback" not in rest
-    run = read(out)
+    run = read_log(out)
     assert run.status == "stopped"
     assert f"stopped early; the same command goes on after round {run.rounds_done}" in rest
     assert len(run["/round/accuracy"]) == run.rounds_done >= 3

@@ -11,15 +11,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hpcfl.config.schema import Config, Runtime, Train
+from hpcfl.config.schema import Config, RuntimeConfig, TrainConfig
 from hpcfl.errors import Fatal
-from hpcfl.models.network import Network, build
+from hpcfl.models.network import Network, build_network
 from hpcfl.training.step.layers import axis
-from hpcfl.training.step.options import Way, way
-from hpcfl.training.step.sgd import Direct, Sgd
-from hpcfl.training.step.step import WARM, Recorded, step
+from hpcfl.training.step.options import StepOptions, step_options
+from hpcfl.training.step.sgd import Sgd, SgdInBackward
+from hpcfl.training.step.step import WARMUP, GraphStep, make_step
 
-PLAIN = Way(direct=False, products=False, channels_last=False)
+PLAIN = StepOptions(direct=False, products=False, channels_last=False)
 small = st.integers(1, 5)
 
 
@@ -27,8 +27,8 @@ def moved_alike(layer: nn.Module, shape: tuple[int, ...], momentum: float, steps
     """Trains the layer in both ways, in float64, and compares outputs, input gradients and parameters."""
     plain = copy.deepcopy(layer.double())
     ours = layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    train = Train(lr=0.1, momentum=momentum)
-    sgd, optimiser = Way().sgd(ours, train), torch.optim.SGD(plain.parameters(), 0.1, momentum)
+    train = TrainConfig(lr=0.1, momentum=momentum)
+    sgd, optimiser = StepOptions().sgd(ours, train), torch.optim.SGD(plain.parameters(), 0.1, momentum)
     for _ in range(steps):
         x = torch.randn(shape, dtype=torch.float64)
         one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -109,7 +109,7 @@ USES = {
 def test_a_use_that_no_layer_sees_is_never_wrong_in_silence(use, momentum):
     torch.manual_seed(0)
     layer = nn.Linear(100, 100)
-    sgd = Way().sgd(layer, Train(momentum=momentum))
+    sgd = StepOptions().sgd(layer, TrainConfig(momentum=momentum))
     with pytest.raises(Fatal, match="train it with runtime"):
         sgd.step(USES[use](layer, torch.randn(4, 100, requires_grad=True)).sum())
 
@@ -119,7 +119,7 @@ def test_a_weight_that_is_computed_from_others_moves_by_them():
     torch.manual_seed(0)
     layer = nn.Linear(100, 100)
     nn.utils.weight_norm(layer)
-    sgd = Way().sgd(layer, Train(lr=0.1))
+    sgd = StepOptions().sgd(layer, TrainConfig(lr=0.1))
     before = layer.get_parameter("weight_v").clone()
     sgd.step(layer(torch.randn(4, 100)).square().sum())
     assert not torch.equal(layer.get_parameter("weight_v"), before)
@@ -135,7 +135,7 @@ def test_a_look_at_other_data_changes_nothing():
     torch.manual_seed(0)
     one = nn.Linear(100, 100)
     two = copy.deepcopy(one)
-    sgd, other = Way().sgd(one, Train()), Way().sgd(two, Train())
+    sgd, other = StepOptions().sgd(one, TrainConfig()), StepOptions().sgd(two, TrainConfig())
     x = torch.randn(4, 100)
     with torch.no_grad():
         one(x)
@@ -151,7 +151,7 @@ def test_frozen_weights_stay():
     layer = nn.Linear(100, 100)
     layer.weight.requires_grad_(False)
     before = layer.weight.clone(), layer.bias.clone()
-    sgd = Way().sgd(layer, Train())
+    sgd = StepOptions().sgd(layer, TrainConfig())
     sgd.step(layer(torch.randn(4, 100)).sum())
     assert torch.equal(layer.weight, before[0])
     assert not torch.equal(layer.bias, before[1])
@@ -171,14 +171,14 @@ NETWORKS = (
 @pytest.mark.parametrize("name", NETWORKS.split())
 def test_a_step_of_a_network_is_the_plain_step(name):
     torch.manual_seed(0)
-    plain = build(name, (3, 32, 32), 5, 96).double()
+    plain = build_network(name, (3, 32, 32), 5, 96).double()
     ours = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     before = [p.clone() for p in plain.parameters()]
     x, y = torch.randn(8, 3, 32, 32, dtype=torch.float64), torch.arange(8) % 5
     losses = []
-    for network, chosen in ((plain, PLAIN), (ours, Way())):
+    for network, chosen in ((plain, PLAIN), (ours, StepOptions())):
         torch.manual_seed(1)
-        trained = step(network, Train(lr=0.01), chosen)
+        trained = make_step(network, TrainConfig(lr=0.01), chosen)
         trained.begin(pulled)
         losses.append(trained(x.contiguous(memory_format=chosen.memory_format), y)[0])
     assert losses[0].keys() == losses[1].keys() == {"loss", "ce", "align"}
@@ -192,27 +192,27 @@ def test_a_step_of_a_network_is_the_plain_step(name):
 
 
 def test_which_way_by_device_and_precision():
-    assert way(Runtime(), "cpu", "cnn") == Way()
-    assert way(Runtime(), "cuda", "cnn") == PLAIN
-    assert way(Runtime(), "cpu", "nets:mine") == PLAIN
-    assert way(Runtime(step="direct"), "cpu", "nets:mine/linear") == Way()
-    assert way(Runtime(graphs=True), "cuda", "cnn").graphs
-    assert not way(Runtime(graphs=True), "cpu", "cnn").graphs
-    assert way(Runtime(step="plain"), "cpu", "cnn") == PLAIN
-    assert way(Runtime(step="direct"), "cuda", "cnn") == Way()
-    assert (str(Way()), str(PLAIN)) == ("direct + products + channels last", "plain")
-    half = way(Runtime(precision="bfloat16"), "cpu", "cnn")
+    assert step_options(RuntimeConfig(), "cpu", "cnn") == StepOptions()
+    assert step_options(RuntimeConfig(), "cuda", "cnn") == PLAIN
+    assert step_options(RuntimeConfig(), "cpu", "nets:mine") == PLAIN
+    assert step_options(RuntimeConfig(step="direct"), "cpu", "nets:mine/linear") == StepOptions()
+    assert step_options(RuntimeConfig(graphs=True), "cuda", "cnn").graphs
+    assert not step_options(RuntimeConfig(graphs=True), "cpu", "cnn").graphs
+    assert step_options(RuntimeConfig(step="plain"), "cpu", "cnn") == PLAIN
+    assert step_options(RuntimeConfig(step="direct"), "cuda", "cnn") == StepOptions()
+    assert (str(StepOptions()), str(PLAIN)) == ("direct + products + channels last", "plain")
+    half = step_options(RuntimeConfig(precision="bfloat16"), "cpu", "cnn")
     assert half.bfloat16
     assert not half.direct
-    assert isinstance(half.sgd(nn.Linear(2, 2), Train()), Sgd)
-    assert isinstance(Way().sgd(nn.Linear(2, 2), Train()), Direct)
+    assert isinstance(half.sgd(nn.Linear(2, 2), TrainConfig()), Sgd)
+    assert isinstance(StepOptions().sgd(nn.Linear(2, 2), TrainConfig()), SgdInBackward)
     with pytest.raises(ValueError, match="only with runtime"):
-        Config(runtime=Runtime(step="direct", precision="bfloat16"))
+        Config(runtime=RuntimeConfig(step="direct", precision="bfloat16"))
     with pytest.raises(ValueError, match="only on GPUs"):
-        Config(runtime=Runtime(graphs=True, device="cpu"))
+        Config(runtime=RuntimeConfig(graphs=True, device="cpu"))
 
 
-class Pretended(Recorded):
+class Pretended(GraphStep):
     """Recorded without a GPU: to replay is to do the work again on the tensors that were there."""
 
     recordings = 0
@@ -227,14 +227,14 @@ class Pretended(Recorded):
 
 def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
     torch.manual_seed(0)
-    network = build("mlp_64", (2,), 6, 4)
+    network = build_network("mlp_64", (2,), 6, 4)
     other: Network = copy.deepcopy(network)
-    train = Train(lr=0.1, batch_size=8)
-    recorded, plain = Pretended(network, train, PLAIN), step(other, train, PLAIN)
+    train = TrainConfig(lr=0.1, batch_size=8)
+    recorded, plain = Pretended(network, train, PLAIN), make_step(other, train, PLAIN)
     for guide in (None, pulled):
         recorded.begin(guide)
         plain.begin(guide)
-        for size in [8] * (WARM - 1) + [5, 5, 1] + [8] * 3:
+        for size in [8] * (WARMUP - 1) + [5, 5, 1] + [8] * 3:
             x, y = torch.randn(size, 2), torch.randint(0, 6, (size,))
             (parts, z_BD), (other_parts, other_BD) = recorded(x, y), plain(x, y)
             assert torch.equal(z_BD, other_BD)
@@ -254,18 +254,18 @@ def guided(z_BD, y_B, strong=None):
     return terms | ({} if strong is None else {"consistency": (2.0, (strong[0].sum(1) * strong[1]).mean())})
 
 
-@pytest.mark.parametrize("way", [Way(), PLAIN], ids=str)
+@pytest.mark.parametrize("way", [StepOptions(), PLAIN], ids=str)
 def test_gradients_of_the_terms_against_that_of_the_cross_entropy(way):
     """By features, of the first batch, each with its weight; explicit autograd says the same."""
     torch.manual_seed(0)
-    network = build("mlp_64", (2,), 6, 4)
+    network = build_network("mlp_64", (2,), 6, 4)
     x, y = torch.randn(8, 2), torch.randint(0, 6, (8,))
     z_BD = network.extractor(x).detach().requires_grad_()
     (of_ce,) = torch.autograd.grad(torch.nn.functional.cross_entropy(network.head(z_BD), y), z_BD)
     want = {}
     for name, (weight, term) in guided(z_BD, y).items():
         want[name] = weight * torch.autograd.grad(term, z_BD, retain_graph=True)[0].norm() / of_ce.norm()
-    trained = step(network, Train(lr=0.1), way)
+    trained = make_step(network, TrainConfig(lr=0.1), way)
     trained.begin(guided)
     trained(x, y)
     trained(torch.randn(8, 2), y)  # a later batch changes nothing
@@ -275,11 +275,11 @@ def test_gradients_of_the_terms_against_that_of_the_cross_entropy(way):
         torch.testing.assert_close(ratio, want[name])
 
 
-@pytest.mark.parametrize("way", [Way(), PLAIN], ids=str)
+@pytest.mark.parametrize("way", [StepOptions(), PLAIN], ids=str)
 def test_strong_views_add_their_term_and_nothing_else(way):
     """Written out: cross-entropy of the batch alone, all terms, one backward pass through both."""
     torch.manual_seed(0)
-    network = build("mlp_64", (2,), 6, 4)
+    network = build_network("mlp_64", (2,), 6, 4)
     plain = copy.deepcopy(network)
     x, y, other, labels = (
         torch.randn(8, 2),
@@ -292,7 +292,7 @@ def test_strong_views_add_their_term_and_nothing_else(way):
     loss = torch.nn.functional.cross_entropy(plain.head(z_AD[:8]), y)
     loss = loss + sum(weight * term for weight, term in terms.values())
     loss.backward()
-    trained = step(network, Train(lr=0.1), way)
+    trained = make_step(network, TrainConfig(lr=0.1), way)
     trained.begin(guided)
     parts, z_BD = trained(x, y, (other, labels))
     torch.testing.assert_close(parts["loss"], loss.detach())

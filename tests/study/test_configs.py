@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hpcfl.data.partition import partition
-from hpcfl.federation.run_plan import plan
-from hpcfl.methods.catalogue import CATALOGUE, recipe
-from hpcfl.methods.rules import refuse_dims
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.methods.catalogue import CATALOGUE, method_spec
+from hpcfl.methods.rules import check_dims
 from hpcfl.study.study_file import read_study
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_every_cell_is_fine_and_the_file_says_how_many(path, scale):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_small_cells_can_be_dealt(path):
     for config in configs(path, "small"):
-        assert len(plan(config).clients) == config.federation.clients
+        assert len(plan_run(config).clients) == config.federation.clients
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -61,8 +61,8 @@ def test_full_cells_can_be_dealt(path):
     y = np.repeat(np.arange(100), 600)
     dealt: dict = {}
     for config in configs(path, "full"):
-        refuse_dims(
-            recipe(config.method, config.data.name), CLASSES[config.data.name], config.models.features
+        check_dims(
+            method_spec(config.method, config.data.name), CLASSES[config.data.name], config.models.features
         )
         if config.data.name == "cifar100":
             dealt[config.partition, config.federation.clients] = None

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import plan
+from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.summary import Summary
 from hpcfl.study import estimate
 from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import ROUND, SETUP, SPEED, Estimate
-from hpcfl.study.run_store import Progress
+from hpcfl.study.run_store import CellProgress
 from hpcfl.study.study_file import read_study
 
 STUDY = """
@@ -31,7 +31,7 @@ name = "a"
 method.name = ["fedproto", "local"]
 seed = [0, 1]
 """
-WAITING = Progress("waiting")
+WAITING = CellProgress("waiting")
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def cells(tmp_path: Path) -> tuple[Cell, ...]:
     return read_study(path).cells
 
 
-def ran(rounds: int, seconds: float, state: str = "finished", ranks: int = 7) -> Progress:
-    return Progress(state, rounds, "", Summary(seconds=seconds), ranks)
+def ran(rounds: int, seconds: float, state: str = "finished", ranks: int = 7) -> CellProgress:
+    return CellProgress(state, rounds, "", Summary(seconds=seconds), ranks)
 
 
 def test_flops_are_counted_by_hand(cells: tuple[Cell, ...]):
@@ -107,7 +107,7 @@ def test_ranks_are_those_that_a_cell_ran_on(cells: tuple[Cell, ...]):
 
 @pytest.mark.usefixtures("by_hand")
 def test_what_is_over_needs_nothing(cells: tuple[Cell, ...]):
-    seen = [ran(10, 1.0), Progress("failed"), Progress("bad"), ran(2, 1.0, "diverged")]
+    seen = [ran(10, 1.0), CellProgress("failed"), CellProgress("bad"), ran(2, 1.0, "diverged")]
     assert [Estimate(cells, seen, 7).left(at) for at in range(4)] == [0, 0, 0, 0]
 
 
@@ -138,7 +138,7 @@ def test_a_rule_of_one_method_does_not_stand_for_others(tmp_path: Path):
     made = read_study(path).cells
     assert made[0].config is not None
     with pytest.raises(BadInput, match="unlabelled"):
-        plan(made[0].config)
+        plan_run(made[0].config)
     assert Estimate(made, [WAITING] * 4, 7).hindered(range(4)) == ([], "")
 
 

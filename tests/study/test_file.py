@@ -12,9 +12,9 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.config.loading import load
+from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
-from hpcfl.study.cells import group
+from hpcfl.study.cells import seed_group
 from hpcfl.study.study_file import read_study
 
 GRID = """
@@ -113,7 +113,7 @@ def test_cells_are_those_of_nested_loops(tmp_path_factory, drawn, nested):
     assert all(re.fullmatch(r"[A-Za-z0-9._+=-]{1,120}", cell.name) for cell in made)
     groups: dict = {}
     for cell, own in zip(made, want, strict=True):
-        groups.setdefault(group(cell.block, cell.values), set()).add(
+        groups.setdefault(seed_group(cell.block, cell.values), set()).add(
             repr(ordered({key: own[key] for key in own if key != "seed"}))
         )
     assert all(len(members) == 1 for members in groups.values())
@@ -178,7 +178,7 @@ def test_what_lies_on_top_of_what(study, tmp_path, scale, want):
         "train.momentum",
     ]
     assert [cell.settings[key] for key in keys] == want
-    assert cell.config == load(None, [f"{key}={value}" for key, value in zip(keys, want, strict=True)])
+    assert cell.config == load_config(None, [f"{key}={value}" for key, value in zip(keys, want, strict=True)])
     assert (cell.name, dict(cell.values)) == (
         "b-batch_size=4-momentum=0.9",
         {"train.batch_size": 4, "train.momentum": 0.9},
@@ -232,7 +232,7 @@ def test_a_number_of_clients_is_not_a_share(study):
     made = study(text).cells
     assert [cell.name for cell in made] == ["b-1-s0", "b-1-s1", "b-1.0-s0", "b-1.0-s1"]
     assert [cell.config.federation.per_round for cell in made] == [1, 1, 20, 20]
-    assert len({group(cell.block, cell.values) for cell in made}) == 2
+    assert len({seed_group(cell.block, cell.values) for cell in made}) == 2
     rest = study(text + "\n[[exclude]]\nfederation.participation = 1").cells
     assert [cell.name for cell in rest] == ["b-1.0-s0", "b-1.0-s1"]
     # elsewhere 1 and 1.0 mean the same
@@ -245,7 +245,7 @@ def test_cells_of_one_group_differ_in_seeds_alone(study):
     text = f'[[block]]\nname = "b"\ngrid = {grid}'
     made = study(text).cells
     assert [cell.name for cell in made][:2] == ["b-forget=true-p0-r2", "b-forget=true-p1-r2"]
-    groups = [group(cell.block, cell.values) for cell in made]
+    groups = [seed_group(cell.block, cell.values) for cell in made]
     assert groups[0] == groups[1] == ("b", '{"method.forget": true, "ranks": 2}')
     assert len(set(groups)) == 2
 
@@ -293,7 +293,7 @@ def test_values_may_be_tables_and_lists(study):
         {"mlp_64": "a.pt", "mlp_256": "b.pt", "mlp_32x3": "d.pt"},
         {"mlp_64": "a.pt", "mlp_256": "c.pt", "mlp_32x3": "d.pt"},
     ]
-    assert len({group(cell.block, cell.values) for cell in made}) == 6
+    assert len({seed_group(cell.block, cell.values) for cell in made}) == 6
     assert made[0].name.startswith("b-_")
     assert re.fullmatch(r"b-mlp_256=b.pt_\w{6}-own.nets_tiny_\w{6}", made[3].name)
     assert made[5].name == "c-c.pt"

@@ -13,14 +13,14 @@ from click.testing import Result
 from rich.console import Console
 
 from hpcfl.api import open_study
-from hpcfl.config.loading import dump
-from hpcfl.engine import launch as job
+from hpcfl.config.loading import dump_config
+from hpcfl.engine import launch
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 from hpcfl.runtime.lock import RunLock
 from hpcfl.study.results_table import _table
-from hpcfl.study.run import run
-from hpcfl.study.run_store import Shelf
+from hpcfl.study.run import run_study
+from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import read_study
 from tests.study.tiny import GOOD, start
 
@@ -68,7 +68,7 @@ def test_the_merged_file_has_means_over_seeds(tiny: Path):
         assert (file.attrs["study"], file.attrs["scale"]) == ("tiny", "full")
         names = file["/cell/name"].asstr()[()].tolist()
         assert names == GOOD, "those of all starts, not of the last"
-        accuracy = [read(out / f"{name}.h5")["/round/accuracy"] for name in names]
+        accuracy = [read_log(out / f"{name}.h5")["/round/accuracy"] for name in names]
         groups = [json.loads(values) for values in file["/group/values"].asstr()[()]]
         assert groups[1] == {"method.name": "fedproto", "federation.clients": 6}
         assert file["/group/seeds"][()].tolist() == [2, 2, 2]
@@ -86,8 +86,8 @@ def test_the_merged_file_has_the_cells_of_all_jobs(tiny: Path, capfd: pytest.Cap
     config = tiny.parent / "one.toml"
     cell = next(cell for cell in read_study(tiny).cells if cell.name == GOOD[2])
     assert cell.config is not None
-    config.write_text(dump(cell.config))
-    assert job.train(str(config), [], str(out / f"{GOOD[2]}.h5"), False) == 0  # by hand
+    config.write_text(dump_config(cell.config))
+    assert launch.launch_train(str(config), [], str(out / f"{GOOD[2]}.h5"), False) == 0  # by hand
     (out / f"{GOOD[3]}.h5").write_text("not a log")
     assert start(tiny, GOOD[2:5]) == 1
     with h5py.File(out / "study.h5") as file:
@@ -97,7 +97,7 @@ def test_the_merged_file_has_the_cells_of_all_jobs(tiny: Path, capfd: pytest.Cap
 
 def test_a_study_without_a_round_is_merged(tiny: Path):
     out = tiny.parent / "out"
-    shelf = Shelf(out)
+    shelf = RunStore(out)
     shelf.make()
     shelf.fail(read_study(tiny).cells[0], "MemoryError")
     assert start(tiny, GOOD[:1]) == 1
@@ -123,11 +123,11 @@ def test_a_job_that_cannot_merge_says_so(
 def test_the_small_scale_is_marked_everywhere(
     tiny: Path, hpcfl: Callable[..., Result], capfd: pytest.CaptureFixture
 ):
-    assert run(str(tiny), "small", [], None, GOOD[:1]) == 0
+    assert run_study(str(tiny), "small", [], None, GOOD[:1]) == 0
     out = tiny.parent / "runs" / "tiny-small"
     log = out / f"{GOOD[0]}.h5"
-    assert read(log).attributes["scale"] == "small"
-    assert read(log).rounds_done == 2
+    assert read_log(log).attributes["scale"] == "small"
+    assert read_log(log).rounds_done == 2
     for shown in (
         ["show", log],
         ["show", out],
@@ -149,7 +149,7 @@ def test_the_small_scale_is_marked_everywhere(
 def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Callable[..., Result]):
     """A log without one of its attributes, or with an array in its place, or with a row too few."""
     assert start(tiny, GOOD[:2]) == 0
-    out, shelf, cell = tiny.parent / "out", Shelf(tiny.parent / "out"), read_study(tiny).cells[0]
+    out, shelf, cell = tiny.parent / "out", RunStore(tiny.parent / "out"), read_study(tiny).cells[0]
     log = shelf.log(cell)
     whole = log.read_bytes()
     with h5py.File(log) as file:
@@ -199,7 +199,7 @@ def test_only_runs_that_differ_by_seeds_are_averaged(tiny: Path, hpcfl: Callable
 
 def test_a_directory_belongs_to_one_study_at_one_scale(tiny: Path):
     assert start(tiny, GOOD[:1]) == 0
-    assert run(str(tiny), "small", [], str(tiny.parent / "out"), GOOD[:1]) == 2
+    assert run_study(str(tiny), "small", [], str(tiny.parent / "out"), GOOD[:1]) == 2
     other = tiny.with_name("other.toml")
     other.write_text(tiny.read_text())
     assert start(other, GOOD[1:2]) == 2

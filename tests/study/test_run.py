@@ -11,16 +11,15 @@ import h5py
 import pytest
 
 from hpcfl.api import open_study
-from hpcfl.checkpoint.store import directory
-from hpcfl.config.loading import dump
-from hpcfl.engine import launch as job
-from hpcfl.engine import worker
+from hpcfl.checkpoint.store import checkpoint_directory
+from hpcfl.config.loading import dump_config
+from hpcfl.engine import launch, worker
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import read
+from hpcfl.log.reader import read_log
 from hpcfl.runtime.lock import RunLock
 from hpcfl.study.cells import Cell
-from hpcfl.study.run import Trip, run
-from hpcfl.study.run_store import PATIENCE, Progress, Shelf
+from hpcfl.study.run import StudyRunner, run_study
+from hpcfl.study.run_store import PATIENCE, CellProgress, RunStore
 from hpcfl.study.study_file import read_study
 from tests.mpi.cases import results
 from tests.study.tiny import GOOD, start, states
@@ -33,8 +32,8 @@ def test_cells_are_the_runs_that_they_describe(tiny: Path, tmp_path: Path, capfd
         if cell.name in GOOD:
             assert cell.config is not None
             config = tmp_path / f"{cell.name}.toml"
-            config.write_text(dump(cell.config))
-            assert job.train(str(config), [], str(tmp_path / "one.h5"), True) == 0
+            config.write_text(dump_config(cell.config))
+            assert launch.launch_train(str(config), [], str(tmp_path / "one.h5"), True) == 0
             assert results(tmp_path / "out" / f"{cell.name}.h5") == results(tmp_path / "one.h5")
     found = states(tiny)
     assert [name for name, state in found.items() if state == "finished"] == GOOD
@@ -72,7 +71,7 @@ def test_a_signal_stops_after_the_round_and_the_same_command_goes_on(
     assert start(tiny, GOOD) == 0
     whole = {name: results(tiny.parent / "out" / f"{name}.h5") for name in GOOD}
     other = tiny.parent / "other"
-    assert run(str(tiny), "full", [], str(other), GOOD) == 0
+    assert run_study(str(tiny), "full", [], str(other), GOOD) == 0
     assert whole == {name: results(other / f"{name}.h5") for name in GOOD}
 
 
@@ -81,15 +80,15 @@ def test_a_signal_between_two_cells(
     tiny: Path, number: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
     """After the first of two it ends the job, after the last there is nothing left to end."""
-    original, seen = Trip._settle, []
+    original, seen = StudyRunner._settle, []
 
-    def settle(self: Trip, cell: Cell, why: str) -> None:
+    def settle(self: StudyRunner, cell: Cell, why: str) -> None:
         original(self, cell, why)
         seen.append(cell.name)
         if len(seen) == number + 1:
             self.signals.asked = True
 
-    monkeypatch.setattr(Trip, "_settle", settle)
+    monkeypatch.setattr(StudyRunner, "_settle", settle)
     assert start(tiny, GOOD[:2]) == (75, 0)[number]
     assert seen == GOOD[: number + 1]
     assert list(states(tiny).values())[:2] == ["finished", ("waiting", "finished")[number]]
@@ -118,7 +117,7 @@ def test_an_exception_ends_the_job_and_the_next_start_passes_the_cell_over(
 
 
 def test_a_cell_that_is_killed_every_time_is_given_up(tiny: Path):
-    cell, shelf = read_study(tiny).cells[0], Shelf(tiny.parent / "out")
+    cell, shelf = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
     shelf.make()
     for _ in range(PATIENCE - 1):
         shelf.begin(cell, 0)
@@ -145,17 +144,17 @@ def test_a_cell_that_another_job_runs_is_left_to_it(tiny: Path, capfd: pytest.Ca
 
 def test_a_start_counts_only_for_the_job_that_has_the_cell(tiny: Path, monkeypatch: pytest.MonkeyPatch):
     """Two jobs see a cell that waits; the other one takes it first."""
-    cell, shelf = read_study(tiny).cells[0], Shelf(tiny.parent / "out")
+    cell, shelf = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
     shelf.make()
-    other, look = RunLock(shelf.log(cell)), Shelf.look
+    other, look = RunLock(shelf.log(cell)), RunStore.look
 
-    def late(self: Shelf, each: Cell) -> Progress:
+    def late(self: RunStore, each: Cell) -> CellProgress:
         seen = look(self, each)
         if each.name == cell.name and other.handle < 0:
             other.take()
         return seen
 
-    monkeypatch.setattr(Shelf, "look", late)
+    monkeypatch.setattr(RunStore, "look", late)
     assert start(tiny, GOOD[:1]) == 0
     assert not shelf.broke_off(cell)
     other.release()
@@ -175,15 +174,15 @@ def test_a_changed_study_does_not_touch_other_runs(tiny: Path, capfd: pytest.Cap
 @pytest.mark.parametrize("keep", [False, True])
 def test_more_rounds_extend_finished_cells(tiny: Path, keep: bool, capfd: pytest.CaptureFixture):
     assert start(tiny, GOOD[:1], keep=keep) == 0
-    assert directory(tiny.parent / "out" / f"{GOOD[0]}.h5").exists() is keep
+    assert checkpoint_directory(tiny.parent / "out" / f"{GOOD[0]}.h5").exists() is keep
     tiny.write_text(tiny.read_text().replace("federation.rounds = 3", "federation.rounds = 5"))
-    seen = Shelf(tiny.parent / "out").look(read_study(tiny).cells[0])
+    seen = RunStore(tiny.parent / "out").look(read_study(tiny).cells[0])
     assert (seen.state, seen.rounds) == (("unfinished", 3) if keep else ("waiting", 0))
     assert start(tiny, GOOD[:1]) == 0
     said, kept = capfd.readouterr().out, tiny.parent / "out" / f"{GOOD[0]}.1.h5"
     assert ("continues after round 3 of 5" in said) is keep
     assert (f"the finished one is kept as {kept}" in said) is kept.exists() is not keep
-    assert read(tiny.parent / "out" / f"{GOOD[0]}.h5").rounds_done == 5
+    assert read_log(tiny.parent / "out" / f"{GOOD[0]}.h5").rounds_done == 5
     tiny.write_text(tiny.read_text().replace("federation.rounds = 5", "federation.rounds = 4"))
     assert states(tiny)[GOOD[0]] == "bad", "it has five"
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from hpcfl.config.schema import Config
 from hpcfl.study.cells import Cell
-from hpcfl.study.run import run
-from hpcfl.study.run_store import Shelf
+from hpcfl.study.run import run_study
+from hpcfl.study.run_store import RunStore
 from hpcfl.study.submit import LARGEST, RESERVE, SHORTEST, Array, Task, arrays, pack
 from tests.conftest import ROOT
 from tests.test_jobs import Job
@@ -203,8 +203,8 @@ def test_the_job_gets_the_settings_as_they_were_given(desk: Desk, tmp_path_facto
 
 def test_finished_and_failed_cells_are_left_out(desk: Desk):
     names = ["a-s0", "a-s1", "a-s2", "b-r3"]
-    assert run("my study.toml", "full", [], None, names[:2], False) == 0
-    shelf = Shelf(Path("runs/my study"))
+    assert run_study("my study.toml", "full", [], None, names[:2], False) == 0
+    shelf = RunStore(Path("runs/my study"))
     marked = Cell(names[2], "a", {}, {}, None, CONFIG)
     shelf.fail(marked, "rank 1\nTraceback\nZeroDivisionError: by hand")
     assert "2 finished, 1 failed, 1 waiting" in desk.submit()
@@ -217,8 +217,8 @@ def test_finished_and_failed_cells_are_left_out(desk: Desk):
 
 
 def test_nothing_to_submit(desk: Desk):
-    run("my study.toml", "full", [], None, ["a-s0", "a-s1", "a-s2"], False)
-    Shelf(Path("runs/my study")).fail(Cell("b-r3", "b", {}, {}, 3, CONFIG), "MemoryError")
+    run_study("my study.toml", "full", [], None, ["a-s0", "a-s1", "a-s2"], False)
+    RunStore(Path("runs/my study")).fail(Cell("b-r3", "b", {}, {}, 3, CONFIG), "MemoryError")
     said = desk.submit()
     assert said.splitlines() == [
         "my study: 4 cells, 3 finished, 1 failed",
@@ -229,8 +229,8 @@ def test_nothing_to_submit(desk: Desk):
 
 
 def test_what_was_killed_before_comes_last(desk: Desk):
-    Shelf(Path("runs/my study")).make()
-    Shelf(Path("runs/my study")).begin(Cell("a-s0", "a", {}, {}, None, CONFIG), 0)
+    RunStore(Path("runs/my study")).make()
+    RunStore(Path("runs/my study")).begin(Cell("a-s0", "a", {}, {}, None, CONFIG), 0)
     assert "--cell=a-s1 --cell=a-s2 --cell=a-s0\n" in desk.submit("--dry-run")
 
 
@@ -258,7 +258,7 @@ def test_bad_input_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch):
 
 def test_sbatch_that_refuses_or_is_missing(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     desk.sbatch('echo "sbatch: error: Batch job submission failed:\n Invalid account" >&2; exit 1')
-    shelf, marked = Shelf(Path("runs/my study")), Cell("a-s2", "a", {}, {}, None, CONFIG)
+    shelf, marked = RunStore(Path("runs/my study")), Cell("a-s2", "a", {}, {}, None, CONFIG)
     shelf.make()
     shelf.fail(marked, "ZeroDivisionError: by hand")
     said = one_sentence(desk.submit("--retry", code=2))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcfl.study.run import run
-from hpcfl.study.run_store import Shelf
+from hpcfl.study.run import run_study
+from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import read_study
 
 TINY = """
@@ -39,9 +39,9 @@ GOOD += ["clients-local-4-s0", "clients-local-4-s1"]
 
 def start(study: Path, only: list[str] | None = None, *settings: str, out: str = "out", **more: bool) -> int:
     """Runs a study beside its file and returns the exit code."""
-    return run(str(study), "full", settings, str(study.parent / out), only or [], **more)
+    return run_study(str(study), "full", settings, str(study.parent / out), only or [], **more)
 
 
 def states(study: Path) -> dict[str, str]:
-    shelf = Shelf(study.parent / "out")
+    shelf = RunStore(study.parent / "out")
     return {cell.name: shelf.look(cell).state for cell in read_study(study).cells}

@@ -12,10 +12,10 @@ from pathlib import Path
 import h5py
 import pytest
 
-from hpcfl.log.writer import Log
+from hpcfl.log.writer import LogWriter
 from hpcfl.watch import command
 from hpcfl.watch.command import follow
-from hpcfl.watch.status import View
+from hpcfl.watch.status import RunStatus
 from tests.log.test_log import new_log
 from tests.test_cli import on_a_terminal
 from tests.watch.logs import add
@@ -26,7 +26,7 @@ class Script:
 
     def __init__(self, *steps: tuple):
         self.steps = list(steps)
-        self.views: list[View] = []
+        self.views: list[RunStatus] = []
 
     def __enter__(self) -> Script:
         return self
@@ -34,7 +34,7 @@ class Script:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def show(self, view: View) -> None:
+    def show(self, view: RunStatus) -> None:
         self.views.append(view)
         assert len(self.views) < 2000, f"still waits for step {len(self.steps)} before the last"
         if self.steps and self.steps[0][0](view):
@@ -44,7 +44,7 @@ class Script:
 def test_a_run_is_followed_through_all_that_can_happen_to_its_file(tmp_path):
     """Not there, there, gone, damaged, back, stopped, continued, another run, finished."""
     path = tmp_path / "run.h5"
-    logs: list[Log] = []
+    logs: list[LogWriter] = []
     whole = b""
 
     def damage() -> None:

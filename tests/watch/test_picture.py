@@ -8,33 +8,35 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hpcfl.log.heartbeat import Sign
-from hpcfl.log.reader import read
-from hpcfl.utils.formatting import duration
+from hpcfl.log.heartbeat import Heartbeat
+from hpcfl.log.reader import read_log
+from hpcfl.utils.formatting import format_duration
 from hpcfl.watch import command
-from hpcfl.watch.poller import WATCHED, Sight
-from hpcfl.watch.render import listed, remarks, slowest
-from hpcfl.watch.sparkline import BLOCKS, spark
-from hpcfl.watch.status import Memory, View
+from hpcfl.watch.poller import WATCHED, LogPoller
+from hpcfl.watch.render import format_ranges, slowest, warnings_of
+from hpcfl.watch.sparkline import BLOCKS, sparkline
+from hpcfl.watch.status import RunStatus, StatusTracker
 from tests.log.test_log import new_log
 from tests.watch.logs import SIGN, add, words
 
 
 def test_a_series_becomes_blocks_from_its_least_to_its_largest_value():
     """Eighths of the range: 0…7 are the eight blocks; of 0…15 in 8 columns each is the mean of two."""
-    assert spark(np.arange(8.0), 80) == BLOCKS
-    assert spark(np.arange(16.0), 8) == BLOCKS
-    assert spark(np.array([np.nan, 1, np.nan, 0, np.inf, 0.5]), 80) == "█▁▅"
-    assert spark(np.full(5, 0.25), 3) == "▄▄▄"
-    assert spark(np.array([]), 10) == spark(np.array([np.nan]), 10) == spark(np.arange(3.0), 0) == ""
+    assert sparkline(np.arange(8.0), 80) == BLOCKS
+    assert sparkline(np.arange(16.0), 8) == BLOCKS
+    assert sparkline(np.array([np.nan, 1, np.nan, 0, np.inf, 0.5]), 80) == "█▁▅"
+    assert sparkline(np.full(5, 0.25), 3) == "▄▄▄"
+    assert (
+        sparkline(np.array([]), 10) == sparkline(np.array([np.nan]), 10) == sparkline(np.arange(3.0), 0) == ""
+    )
 
 
 @given(some.lists(some.floats(-1e6, 1e6) | some.just(float("nan")), max_size=200), some.integers(1, 50))
 def test_blocks_fit_the_width_and_rise_with_the_series(values, width):
     given_ = np.array(values, dtype=float)
-    line = spark(given_, width)
+    line = sparkline(given_, width)
     assert len(line) == min(width, int(np.isfinite(given_).sum()))
-    rising = spark(np.sort(given_[np.isfinite(given_)]), width)
+    rising = sparkline(np.sort(given_[np.isfinite(given_)]), width)
     assert list(rising) == sorted(rising)
 
 
@@ -45,8 +47,8 @@ def test_the_picture_has_what_the_log_has(tmp_path):
     add(log, 0.25, client__seconds=[1.0, 9.0, 2.0], client__rank=[1, 1, 2])
     add(log, 0.75, client__seconds=[4.0, nan, 3.0], client__rank=[2, -1, 1], round__seconds=2.0)
     add(log, nan, client__seconds=[nan] * 3, client__diverged=[False, True, True], round__loss=0.125)
-    run = read(tmp_path / "run.h5", WATCHED)
-    view = View(run, SIGN, sign_age=1.0)
+    run = read_log(tmp_path / "run.h5", WATCHED)
+    view = RunStatus(run, SIGN, sign_age=1.0)
     assert slowest(run) == [(1, 1, 9.0), (0, 2, 4.0), (2, 1, 3.0)]
     shown = words(view)
     for part in (
@@ -68,15 +70,15 @@ def test_the_picture_has_what_the_log_has(tmp_path):
 def test_nothing_is_said_of_a_healthy_run(tmp_path):
     log = new_log(tmp_path / "run.h5")
     add(log)
-    run = read(tmp_path / "run.h5", WATCHED)
-    healthy = View(run, Sign(1e9, 2, "train", (1, 2), 1e9 - 1), sign_age=1.0, late=0.5)
-    assert list(remarks(healthy, Path("run.h5"))) == []
+    run = read_log(tmp_path / "run.h5", WATCHED)
+    healthy = RunStatus(run, Heartbeat(1e9, 2, "train", (1, 2), 1e9 - 1), sign_age=1.0, late=0.5)
+    assert list(warnings_of(healthy, Path("run.h5"))) == []
 
 
 def test_numbers_and_times_in_words():
-    assert listed([5, 1, 2, 3, 9, 8]) == "1–3, 5, 8, 9"
-    assert listed(range(0, 60, 2)) == ", ".join(map(str, range(0, 24, 2))) + " and 18 more"
-    assert [duration(s) for s in (0.4, 59, 60, 3599, 3600, 90061)] == [
+    assert format_ranges([5, 1, 2, 3, 9, 8]) == "1–3, 5, 8, 9"
+    assert format_ranges(range(0, 60, 2)) == ", ".join(map(str, range(0, 24, 2))) + " and 18 more"
+    assert [format_duration(s) for s in (0.4, 59, 60, 3599, 3600, 90061)] == [
         *("0 s", "59 s", "1 min 0 s", "59 min 59 s", "1 h 0 min", "1 d 1 h"),
     ]
 
@@ -84,8 +86,8 @@ def test_numbers_and_times_in_words():
 def test_one_plain_line_per_new_round_elsewhere_than_on_a_terminal(tmp_path, capsys):
     path = tmp_path / "run.h5"
     log = new_log(path)
-    lines = command.Lines(path)
-    look, memory = Sight(path), Memory()
+    lines = command.LineDisplay(path)
+    look, memory = LogPoller(path), StatusTracker()
 
     def said() -> list[str]:
         lines.show(memory.view(look(), 0.0))
@@ -108,10 +110,10 @@ def test_one_plain_line_per_new_round_elsewhere_than_on_a_terminal(tmp_path, cap
 
 def test_a_wait_is_reported_in_plain_lines_once_and_only_if_it_is_long(tmp_path, capsys):
     new_log(tmp_path / "run.h5")
-    run = read(tmp_path / "run.h5", WATCHED)
-    lines = command.Lines(tmp_path / "run.h5")
+    run = read_log(tmp_path / "run.h5", WATCHED)
+    lines = command.LineDisplay(tmp_path / "run.h5")
     for since in (5, 15, 20):
-        lines.show(View(run, Sign(1e9, 3, "train", (2,), 1e9 - since), 1.0))
+        lines.show(RunStatus(run, Heartbeat(1e9, 3, "train", (2,), 1e9 - since), 1.0))
     told = capsys.readouterr().out.splitlines()[1:]
     assert len(told) == 1
     assert told[0].startswith("rank 0 waits for rank 2 since ")

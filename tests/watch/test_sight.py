@@ -13,9 +13,9 @@ import h5py
 import pytest
 
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import read
-from hpcfl.watch import poller as sight
-from hpcfl.watch.poller import WATCHED, Eye, Seen, Sight
+from hpcfl.log.reader import read_log
+from hpcfl.watch import poller
+from hpcfl.watch.poller import WATCHED, LogPoller, PollThread, Snapshot
 from tests.log.test_log import new_log
 from tests.watch.logs import add
 
@@ -23,9 +23,9 @@ from tests.watch.logs import add
 def test_the_log_is_read_again_only_when_its_name_leads_to_another_file(tmp_path, monkeypatch):
     log = new_log(tmp_path / "run.h5")
     add(log)
-    counted = Mock(side_effect=read)
-    monkeypatch.setattr(sight, "read", counted)
-    look = Sight(tmp_path / "run.h5")
+    counted = Mock(side_effect=read_log)
+    monkeypatch.setattr(poller, "read_log", counted)
+    look = LogPoller(tmp_path / "run.h5")
     first = look().run
     assert look().run is first
     assert counted.call_count == 1
@@ -40,7 +40,7 @@ def test_what_a_late_file_system_answers_leaves_the_last_whole_log(tmp_path, mon
     path = tmp_path / "run.h5"
     log = new_log(path)
     add(log)
-    look = Sight(path)
+    look = LogPoller(path)
     good, whole = look(), path.read_bytes()
     for content in (b"", b"\0" * 5000, whole[:5000], whole[:-100], whole[:2000] + bytes(len(whole) - 2000)):
         path.write_bytes(content)
@@ -59,7 +59,7 @@ def test_what_a_late_file_system_answers_leaves_the_last_whole_log(tmp_path, mon
             raise OSError(number, os.strerror(number))
 
         with monkeypatch.context() as patch:
-            patch.setattr(sight, "_at_once", refuse)
+            patch.setattr(poller, "_at_once", refuse)
             assert os.strerror(number) in str(look().problem)
     again = look()
     assert again.problem is None
@@ -80,12 +80,12 @@ def test_a_file_system_that_fails_in_the_middle_of_a_log_is_bad_input(tmp_path, 
 
         monkeypatch.setattr(h5py.Dataset, "__getitem__", failing)
         with pytest.raises(BadInput, match="Input/output error"):
-            read(tmp_path / "run.h5", WATCHED)
+            read_log(tmp_path / "run.h5", WATCHED)
 
 
 def test_a_file_system_that_does_not_answer_holds_up_nobody():
     answer = threading.Event()
-    eye = Eye(lambda: answer.wait() and Seen(absent=True))  # type: ignore[arg-type, return-value]
+    eye = PollThread(lambda: answer.wait() and Snapshot(absent=True))  # type: ignore[arg-type, return-value]
     eye.start()
     for _ in range(2):
         assert eye.ask(0.01) is None

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from hpcfl.comm.serial import Solo
-from hpcfl.engine.progress import Screen
-from hpcfl.log import heartbeat as signs
-from hpcfl.log.heartbeat import Sign, Signer, read_sign, sign_path, understand
-from hpcfl.watch.poller import Sight
-from hpcfl.watch.status import View
+from hpcfl.comm.serial import SerialCommunicator
+from hpcfl.engine.progress import ProgressLines
+from hpcfl.log import heartbeat
+from hpcfl.log.heartbeat import Heartbeat, HeartbeatThread, heartbeat_path, parse_heartbeat, read_heartbeat
+from hpcfl.watch.poller import LogPoller
+from hpcfl.watch.status import RunStatus
 from tests.log.test_log import new_log
 from tests.test_cli import SMALL
 from tests.watch.logs import words
@@ -37,8 +37,8 @@ from tests.watch.logs import words
 )
 def test_what_is_no_sign_is_none(tmp_path, content):
     new_log(tmp_path / "run.h5")
-    sign_path(tmp_path / "run.h5").write_bytes(content)
-    seen = Sight(tmp_path / "run.h5")()
+    heartbeat_path(tmp_path / "run.h5").write_bytes(content)
+    seen = LogPoller(tmp_path / "run.h5")()
     assert seen.sign is None
     assert seen.run is not None
 
@@ -54,41 +54,41 @@ WORDS = some.sampled_from(["start", "train", "", "\x1b[2J", "two words"]) | some
     )
 )
 def test_any_content_of_a_sign_is_refused_or_shown(value):
-    found = understand(json.dumps(value).encode())
+    found = parse_heartbeat(json.dumps(value).encode())
     if found is not None:
         assert (found.time, found.part, list(found.missing)) == (
             value["time"],
             value["part"],
             value["missing"],
         )
-        shown = words(View(None, found, sign_age=1.0))
+        shown = words(RunStatus(None, found, sign_age=1.0))
         assert ("missing" in shown) == (bool(found.missing) and found.time - found.since >= 3)
         assert shown.replace("\n", "").isprintable()
 
 
 def test_what_has_a_signs_name_but_is_no_file_is_none(tmp_path):
-    os.mkfifo(sign_path(tmp_path / "run.h5"))
-    assert read_sign(tmp_path / "run.h5") is None
+    os.mkfifo(heartbeat_path(tmp_path / "run.h5"))
+    assert read_heartbeat(tmp_path / "run.h5") is None
     os.mkfifo(tmp_path / "pipe.h5")
-    assert "not a file" in str(Sight(tmp_path / "pipe.h5")().problem)
+    assert "not a file" in str(LogPoller(tmp_path / "pipe.h5")().problem)
 
 
-class Waiting(Solo):
+class Waiting(SerialCommunicator):
     def missing(self) -> tuple[list[int], float]:
         return [3, 5], 12.5
 
 
 def test_rank_0_leaves_signs_and_takes_them_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "EVERY", 0.02)
+    monkeypatch.setattr(heartbeat, "EVERY", 0.02)
     log = tmp_path / "run.h5"
-    sign_path(log).write_text("left by a run that was killed")
+    heartbeat_path(log).write_text("left by a run that was killed")
     link = Waiting()
     link.round, link.part = 9, "log"  # of the run before
-    with Signer(log, link):
-        while (first := read_sign(log)) is None:
+    with HeartbeatThread(log, link):
+        while (first := read_heartbeat(log)) is None:
             time.sleep(0.005)
         link.part, link.round = "refine", 5
-        while (second := read_sign(log)) is None or second.round == 0:
+        while (second := read_heartbeat(log)) is None or second.round == 0:
             time.sleep(0.005)
     assert (first.round, first.part) == (0, "start")
     assert (second.round, second.part, second.missing, second.since) == (5, "refine", (3, 5), 12.5)
@@ -97,27 +97,27 @@ def test_rank_0_leaves_signs_and_takes_them_away(tmp_path, monkeypatch):
 
 
 def test_signs_that_cannot_be_written_harm_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "EVERY", 0.02)
-    with Signer(tmp_path / "nowhere" / "run.h5", Solo()) as signer:
+    monkeypatch.setattr(heartbeat, "EVERY", 0.02)
+    with HeartbeatThread(tmp_path / "nowhere" / "run.h5", SerialCommunicator()) as signer:
         time.sleep(0.05)
         assert signer.is_alive()
     (tmp_path / "run.h5.live").mkdir()
-    with Signer(tmp_path / "run.h5", Solo()):
+    with HeartbeatThread(tmp_path / "run.h5", SerialCommunicator()):
         time.sleep(0.05)
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5.live"]
 
 
 def test_a_run_gives_signs_from_start_to_end(hpcfl, monkeypatch):
-    monkeypatch.setattr(signs, "EVERY", 0.01)
-    seen: list[Sign | None] = []
-    original = Screen.row
+    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
+    seen: list[Heartbeat | None] = []
+    original = ProgressLines.row
 
-    def look(self: Screen, t: int, row: dict) -> None:
+    def look(self: ProgressLines, t: int, row: dict) -> None:
         time.sleep(0.1)
-        seen.append(read_sign(Path("run.h5")))
+        seen.append(read_heartbeat(Path("run.h5")))
         original(self, t, row)
 
-    monkeypatch.setattr(Screen, "row", look)
+    monkeypatch.setattr(ProgressLines, "row", look)
     assert hpcfl("train", *SMALL, "--out", "run.h5").exit_code == 0
     assert [found and (found.round, found.part, found.missing) for found in seen] == [
         (2, "log", ()),  # row 1 is complete after the broadcast that opens round 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hpcfl.log.heartbeat import Sign
-from hpcfl.log.reader import read
-from hpcfl.watch.poller import WATCHED, Seen
-from hpcfl.watch.status import SILENCE, Memory, View
+from hpcfl.log.heartbeat import Heartbeat
+from hpcfl.log.reader import read_log
+from hpcfl.watch.poller import WATCHED, Snapshot
+from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
 from tests.log.test_log import new_log
 from tests.watch.logs import SIGN, add, words
 
@@ -30,15 +30,15 @@ def test_ages_go_by_this_machines_clock_once_something_has_changed(tmp_path, mon
     monkeypatch.setattr("hpcfl.watch.view.time", clock := Clock())
     log = new_log(tmp_path / "run.h5")
     add(log)
-    run = read(tmp_path / "run.h5", WATCHED)
-    memory = Memory()
-    sign = Sign(clock.time() - 100, 2, "train", (1,), clock.time() - 110)
-    view = memory.view(Seen(run, clock.time() - 50, sign), 0.0)
+    run = read_log(tmp_path / "run.h5", WATCHED)
+    memory = StatusTracker()
+    sign = Heartbeat(clock.time() - 100, 2, "train", (1,), clock.time() - 110)
+    view = memory.view(Snapshot(run, clock.time() - 50, sign), 0.0)
     assert (view.sign_age, view.quiet, view.alive, view.silent) == (100, 50, False, True)
     assert view.waited == 10
     clock.now += 2
-    sign = Sign(clock.time() - 100, 2, "train", (1,), clock.time() - 112)
-    view = memory.view(Seen(run, clock.time() - 50, sign), 0.0)
+    sign = Heartbeat(clock.time() - 100, 2, "train", (1,), clock.time() - 112)
+    view = memory.view(Snapshot(run, clock.time() - 50, sign), 0.0)
     assert (view.sign_age, view.quiet, view.alive, view.silent) == (0, 0, True, False)
     clock.now += SILENCE
     view = memory.view(None, clock.now - 5)
@@ -63,5 +63,5 @@ def test_ages_go_by_this_machines_clock_once_something_has_changed(tmp_path, mon
 def test_a_run_has_ended_when_its_log_says_so_and_rank_0_is_gone(tmp_path, status, alive, ended):
     log = new_log(tmp_path / "run.h5")
     log.close(status)
-    run = read(tmp_path / "run.h5", WATCHED)
-    assert View(run, SIGN, sign_age=1.0 if alive else 60.0).ended == ended
+    run = read_log(tmp_path / "run.h5", WATCHED)
+    assert RunStatus(run, SIGN, sign_age=1.0 if alive else 60.0).ended == ended

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import aside, put
+from hpcfl.utils.files import move_into_place, part_file
 
 CHUNK = 1 << 20
 TIMEOUT = 60
@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
-class File:
+class PublishedFile:
     """A file that a source publishes."""
 
     name: str
@@ -43,7 +43,7 @@ class File:
 
 
 @dataclass
-class Where:
+class SourceFiles:
     """Finds, verifies, downloads and unpacks the files of one source."""
 
     source: Path | None
@@ -74,7 +74,7 @@ class Where:
                     return path
         return None
 
-    def get(self, file: File, *below: str) -> Path:
+    def get(self, file: PublishedFile, *below: str) -> Path:
         """Returns the file, verified; downloads it if it is not there and the user gave no place."""
         path = self.find(file.name, *below)
         if path is None:
@@ -131,16 +131,16 @@ class Where:
         except BROKEN as error:
             raise BadInput(f"{what} cannot be unpacked ({error}); fetch it again") from None
 
-    def _download(self, file: File) -> Path:
+    def _download(self, file: PublishedFile) -> Path:
         path = self.keep / file.name
         self.keep.mkdir(parents=True, exist_ok=True)
         for url in file.urls:
             try:
-                with aside(path) as part:
+                with part_file(path) as part:
                     got = self._stream(url, part, file.name)
                     if got != file.md5:
                         raise ValueError(f"its md5 is {got}, not {file.md5}")
-                    put(part, path)
+                    move_into_place(part, path)
                 self.used.append(f"{url} (md5 {got})")
                 return path
             except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.data.sources.fetch import Where
-from hpcfl.data.sources.raw_dataset import Arrays, Found
+from hpcfl.data.sources.fetch import SourceFiles
+from hpcfl.data.sources.raw_dataset import ArraySamples, RawDataset
 from hpcfl.errors import BadInput
 
 SIDE = 28
@@ -20,7 +20,7 @@ ADVICE = (
 )
 
 
-def femnist(where: Where) -> Found:
+def femnist(where: SourceFiles) -> RawDataset:
     """Opens LEAF's train and test files, or those of all data if it was not split."""
     if where.source is None:
         raise BadInput(f"femnist is made by LEAF's own scripts: {ADVICE}")
@@ -38,14 +38,16 @@ def femnist(where: Where) -> Found:
             read += _read(path)
             where.given(path)
         parts.append(
-            Arrays(
+            ArraySamples(
                 np.concatenate([x for _, x, _ in read] or [np.zeros((0, SIDE, SIDE), dtype=np.uint8)]),
                 np.concatenate([y for _, _, y in read] or [np.zeros(0, dtype=np.int64)]),
             )
         )
         writers += [name for name, _, y in read for _ in range(len(y))]
     names, writer = np.unique(writers, return_inverse=True)
-    return Found(parts[0], parts[1], CHARACTERS, gray=True, writer=writer, writers=tuple(map(str, names)))
+    return RawDataset(
+        parts[0], parts[1], CHARACTERS, gray=True, writer=writer, writers=tuple(map(str, names))
+    )
 
 
 def _read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:

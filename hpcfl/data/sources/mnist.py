@@ -6,16 +6,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from hpcfl.data.sources.fetch import File, Where
-from hpcfl.data.sources.raw_dataset import Found, opened
+from hpcfl.data.sources.fetch import PublishedFile, SourceFiles
+from hpcfl.data.sources.raw_dataset import RawDataset, open_source
 from hpcfl.errors import BadInput
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 DEBIAN_SUMS = Path("/var/lib/dpkg/info/dataset-fashion-mnist.md5sums")
 
 
-def fashion(where: Where) -> Found:
+def fashion(where: SourceFiles) -> RawDataset:
     """Opens Fashion-MNIST; the files of Debian's package are found, and verified by its own checksums."""
     if DEBIAN.is_dir():
         where.system = DEBIAN
@@ -25,12 +25,12 @@ def fashion(where: Where) -> Found:
     return mnist(where, "FashionMNIST")
 
 
-def mnist(where: Where, name: str) -> Found:
+def mnist(where: SourceFiles, name: str) -> RawDataset:
     """Opens MNIST or FashionMNIST."""
-    kind = getattr(torchvision().datasets, name)
+    kind = getattr(load_torchvision().datasets, name)
     below = (f"{name}/raw", "raw")
     for packed, md5 in kind.resources:
-        file = File(packed, tuple(mirror + packed for mirror in kind.mirrors), md5)
+        file = PublishedFile(packed, tuple(mirror + packed for mirror in kind.mirrors), md5)
         plain = packed.removesuffix(".gz")
         if not where.find(packed, *below) and (path := where.extracted(plain, *below)):
             where.link(path, f"{name}/raw/{plain}")
@@ -39,15 +39,15 @@ def mnist(where: Where, name: str) -> Found:
         with open(path, "rb") as stream:
             where.gunzip(stream, path, f"{name}/raw/{plain}")
     train, test = _both(where, name, f"fetch the four files of {kind.mirrors[0]} and give their folder")
-    return Found(train, test, train.classes)
+    return RawDataset(train, test, train.classes)
 
 
-def emnist(where: Where, split: str) -> Found:
+def emnist(where: SourceFiles, split: str) -> RawDataset:
     """Opens one of EMNIST's splits, its characters upright; they are stored transposed."""
     from PIL import Image
 
-    kind = torchvision().datasets.EMNIST
-    archive = File("gzip.zip", (kind.url,), kind.md5)
+    kind = load_torchvision().datasets.EMNIST
+    archive = PublishedFile("gzip.zip", (kind.url,), kind.md5)
     parts = [f"emnist-{split}-{part}-ubyte" for part in PARTS]
     folders = ("EMNIST/raw", "raw")
     plain = {part: path for part in parts if (path := where.find(part, *folders))}
@@ -64,13 +64,13 @@ def emnist(where: Where, split: str) -> Found:
         split=split,
         transform=lambda image: image.transpose(Image.Transpose.TRANSPOSE),
     )
-    return Found(train, test, train.classes)
+    return RawDataset(train, test, train.classes)
 
 
 PARTS = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
 
 
-def _unzip(where: Where, archive: Path, parts: list[str]) -> None:
+def _unzip(where: SourceFiles, archive: Path, parts: list[str]) -> None:
     try:
         with zipfile.ZipFile(archive) as packed:
             for part in parts:
@@ -80,9 +80,9 @@ def _unzip(where: Where, archive: Path, parts: list[str]) -> None:
         raise BadInput(f"{archive} cannot be unpacked ({error}); fetch it again") from None
 
 
-def _both(where: Where, name: str, advice: str, **more: Any) -> tuple[Any, Any]:
-    kind = getattr(torchvision().datasets, name)
-    return opened(
+def _both(where: SourceFiles, name: str, advice: str, **more: Any) -> tuple[Any, Any]:
+    kind = getattr(load_torchvision().datasets, name)
+    return open_source(
         f"{where.used[-1].split(' (')[0]} or a file beside it",
         advice,
         lambda: tuple(kind(where.scratch, train=train, **more) for train in (True, False)),

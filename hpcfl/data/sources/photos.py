@@ -6,36 +6,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcfl.data.sources.fetch import File, Where
-from hpcfl.data.sources.raw_dataset import Found, Images, load, opened
+from hpcfl.data.sources.fetch import PublishedFile, SourceFiles
+from hpcfl.data.sources.raw_dataset import ImageFiles, RawDataset, open_source, load_image
 from hpcfl.errors import BadInput
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
-TINY = File(
+TINY = PublishedFile(
     "tiny-imagenet-200.zip",
     ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
     "90528d7ca1a48142e341f4ef8d21d0de",
 )
 
 
-def svhn(where: Where) -> Found:
+def svhn(where: SourceFiles) -> RawDataset:
     """Opens SVHN's train and test parts (not its easier `extra` part)."""
-    kind = torchvision().datasets.SVHN
+    kind = load_torchvision().datasets.SVHN
     parts = []
     for split in ("train", "test"):
         url, name, md5 = kind.split_list[split]
-        file = File(name, (url,), md5)
+        file = PublishedFile(name, (url,), md5)
         where.link(where.get(file), name)
-        parts.append(opened(name, file.advice, partial(kind, where.scratch, split=split)))
-    return Found(parts[0], parts[1], [str(digit) for digit in range(10)])
+        parts.append(open_source(name, file.advice, partial(kind, where.scratch, split=split)))
+    return RawDataset(parts[0], parts[1], [str(digit) for digit in range(10)])
 
 
-def flowers(where: Where) -> Found:
+def flowers(where: SourceFiles) -> RawDataset:
     """Opens Flowers-102: train and validation parts train, the test part tests."""
-    kind = torchvision().datasets.Flowers102
+    kind = load_torchvision().datasets.Flowers102
     below = "flowers-102"
     files = {
-        role: File(name, (kind._download_url_prefix + name,), md5)
+        role: PublishedFile(name, (kind._download_url_prefix + name,), md5)
         for role, (name, md5) in kind._file_dict.items()
     }
     for role in ("label", "setid"):
@@ -45,20 +45,22 @@ def flowers(where: Where) -> Found:
     else:
         where.unpack(where.get(files["image"], below))
         (where.scratch / "jpg").rename(where.scratch / below / "jpg")
-    train, val, test = opened(
+    train, val, test = open_source(
         str(where.directories[0]),
         files["image"].advice,
-        lambda: tuple(kind(where.scratch, split=split, loader=load) for split in ("train", "val", "test")),
+        lambda: tuple(
+            kind(where.scratch, split=split, loader=load_image) for split in ("train", "val", "test")
+        ),
     )
     from torch.utils.data import ConcatDataset
 
     both: Any = ConcatDataset([train, val])
-    return Found(both, test, kind.classes, gray=False)
+    return RawDataset(both, test, kind.classes, gray=False)
 
 
-def tiny(where: Where) -> Found:
+def tiny(where: SourceFiles) -> RawDataset:
     """Opens Tiny-ImageNet: its train part and its labelled validation part (the test part has no labels)."""
-    reader = torchvision().datasets.folder
+    reader = load_torchvision().datasets.folder
     name = TINY.name.removesuffix(".zip")
     if not where.find(TINY.name) and (folder := where.extracted(name)):
         top = folder
@@ -75,8 +77,8 @@ def tiny(where: Where) -> Found:
         val = [(str(top / "val" / "images" / image), number[wnid]) for image, wnid in rows]
         return train, val, [words.get(wnid, wnid).split(",")[0] for wnid in ids]
 
-    train, val, names = opened(str(top), TINY.advice, read)
+    train, val, names = open_source(str(top), TINY.advice, read)
     for path, _ in val:
         if not Path(path).exists():
             raise BadInput(f"{path} is missing; {TINY.advice} again")
-    return Found(Images(train), Images(val), names, gray=False)
+    return RawDataset(ImageFiles(train), ImageFiles(val), names, gray=False)

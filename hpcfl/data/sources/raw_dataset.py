@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class Samples(Protocol):
+class RawSamples(Protocol):
     """As torchvision's datasets: `samples[i]` is an image (PIL's, or a uint8 array) and its label."""
 
     def __len__(self) -> int: ...
@@ -24,11 +24,11 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class RawDataset:
     """A source, opened."""
 
-    train: Samples
-    test: Samples
+    train: RawSamples
+    test: RawSamples
     names: Sequence[str] | None
     """Of the labels 0, 1, …; without, labels are their own names."""
     gray: bool | None = None
@@ -38,7 +38,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Arrays:
+class ArraySamples:
     """Samples that are in memory."""
 
     x: np.ndarray
@@ -52,7 +52,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageFiles:
     """Image files and their labels."""
 
     files: Sequence[tuple[str, int]]
@@ -62,10 +62,10 @@ class Images:
 
     def __getitem__(self, i: int) -> tuple[Image, int]:
         path, label = self.files[i]
-        return load(path), label
+        return load_image(path), label
 
 
-def load(path: str | Path) -> Image:
+def load_image(path: str | Path) -> Image:
     """Returns an image, decoded; one that cannot be is named."""
     from PIL import Image
 
@@ -77,16 +77,16 @@ def load(path: str | Path) -> Image:
         raise BadInput(f"{path} cannot be read as an image ({error}); replace it or take it out") from None
 
 
-def opened(what: str, advice: str, open_it: Callable[[], Any]) -> Any:
+def open_source(what: str, advice: str, open_it: Callable[[], Any]) -> Any:
     """Returns a dataset of torchvision; its refusal of missing or damaged files becomes a clear sentence."""
     try:
         return open_it()
     except BadInput:
         raise
     except Exception as error:
-        raise BadInput(f"{what} cannot be read ({reason(error)}); {advice}") from None
+        raise BadInput(f"{what} cannot be read ({error_text(error)}); {advice}") from None
 
 
-def reason(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Returns torchvision's words without its advice to download, which is not this program's."""
     return " ".join(str(error).split(". You can use")[0].split()) or type(error).__name__

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from hpcfl.data.sources.cifar import cifar
-from hpcfl.data.sources.fetch import Where
+from hpcfl.data.sources.fetch import SourceFiles
 from hpcfl.data.sources.leaf import femnist
 from hpcfl.data.sources.mnist import emnist, fashion, mnist
 from hpcfl.data.sources.photos import flowers, svhn, tiny
-from hpcfl.data.sources.raw_dataset import Found
+from hpcfl.data.sources.raw_dataset import RawDataset
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownDataset:
     """A dataset with a name."""
 
     about: str
     paper: str
-    open: Callable[[Where], Found]
+    open: Callable[[SourceFiles], RawDataset]
     characters: bool = False
     """Letters or digits: mirrored, they would be others."""
     size: int | None = None
@@ -36,25 +36,27 @@ EMNIST = {
     "mnist": "10 digits, as many as MNIST",
 }
 
-KNOWN = {
-    "cifar10": Known(
+KNOWN_DATASETS = {
+    "cifar10": KnownDataset(
         "60000 photographs, 32×32", "FedTGP, FedORGP, ProtoNorm, FedSAP", partial(cifar, name="CIFAR10")
     ),
-    "cifar100": Known(
+    "cifar100": KnownDataset(
         "60000 photographs, 32×32", "FedTGP, FedORGP, ProtoNorm, FedSAP", partial(cifar, name="CIFAR100")
     ),
-    "fmnist": Known("70000 clothes, 28×28, gray", "FedTGP, appendix", fashion),
-    "mnist": Known("70000 digits, 28×28, gray", "FedProto", partial(mnist, name="MNIST"), characters=True),
+    "fmnist": KnownDataset("70000 clothes, 28×28, gray", "FedTGP, appendix", fashion),
+    "mnist": KnownDataset(
+        "70000 digits, 28×28, gray", "FedProto", partial(mnist, name="MNIST"), characters=True
+    ),
     **{
-        f"emnist-{split}": Known(
+        f"emnist-{split}": KnownDataset(
             about, "FedSAP (byclass in place of FEMNIST)", partial(emnist, split=split), characters=True
         )
         for split, about in EMNIST.items()
     },
-    "femnist": Known(
+    "femnist": KnownDataset(
         "LEAF's characters by 3500 writers, 28×28, gray", "FedProto, FedSAP", femnist, characters=True
     ),
-    "flowers102": Known("8189 flowers", "FedTGP, FedORGP, ProtoNorm", flowers, size=64),
-    "tinyimagenet": Known("110000 photographs, 64×64", "FedTGP, FedORGP, ProtoNorm", tiny),
-    "svhn": Known("99289 house numbers, 32×32", "–", svhn, characters=True),
+    "flowers102": KnownDataset("8189 flowers", "FedTGP, FedORGP, ProtoNorm", flowers, size=64),
+    "tinyimagenet": KnownDataset("110000 photographs, 64×64", "FedTGP, FedORGP, ProtoNorm", tiny),
+    "svhn": KnownDataset("99289 house numbers, 32×32", "–", svhn, characters=True),
 }

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.data.npz import arrays
-from hpcfl.data.sources.fetch import Where
-from hpcfl.data.sources.raw_dataset import Arrays, Found, Images, load, reason
+from hpcfl.data.npz import read_npz
+from hpcfl.data.sources.fetch import SourceFiles
+from hpcfl.data.sources.raw_dataset import ArraySamples, ImageFiles, RawDataset, error_text, load_image
 from hpcfl.errors import BadInput, nearest
-from hpcfl.utils.torchvision_loader import torchvision
+from hpcfl.utils.torchvision_loader import load_torchvision
 
 PREFIX = "torchvision:"
 TEST_FOLDERS = ("test", "val", "valid")
 GRAY = {"1", "L", "LA"}
 
 
-def npz(where: Where, path: Path) -> Found:
+def npz_file(where: SourceFiles, path: Path) -> RawDataset:
     """Opens an .npz with `x` (uint8) and `y`, and perhaps others of KEYS."""
     where.given(path)
-    found = arrays(path, str(path))
+    found = read_npz(path, str(path))
     if missing := sorted({"x", "y"} - found.keys()):
         raise BadInput(f"{path} has no {' and no '.join(missing)}; it has {', '.join(found) or 'nothing'}")
     ends = ("", "_test") if "x_test" in found else ("",)
@@ -38,13 +38,13 @@ def npz(where: Where, path: Path) -> Found:
         raise BadInput(f"{path}: y and y_test must both be integers, or both words")
     if len(parts) == 2 and parts[0].x.shape[3:] != parts[1].x.shape[3:]:
         raise BadInput(f"{path}: x and x_test must have equally many channels")
-    train, test = parts[0], parts[-1] if len(parts) == 2 else Arrays(parts[0].x[:0], parts[0].y[:0])
+    train, test = parts[0], parts[-1] if len(parts) == 2 else ArraySamples(parts[0].x[:0], parts[0].y[:0])
     names = _class_names(path, found)
     if "writer" not in found:
-        return Found(train, test, names)
+        return RawDataset(train, test, names)
     every = np.concatenate([found[f"writer{end}"].astype(str) for end in ends])
     writers, number = np.unique(every, return_inverse=True)
-    return Found(train, test, names, writer=number, writers=tuple(map(str, writers)))
+    return RawDataset(train, test, names, writer=number, writers=tuple(map(str, writers)))
 
 
 KEYS = ("x", "y", "names", "writer", "x_test", "y_test", "writer_test")
@@ -62,7 +62,7 @@ def _class_names(path: Path, found: dict[str, np.ndarray]) -> list[str] | None:
     return [str(name) for name in names]
 
 
-def _part(path: Path, found: dict[str, np.ndarray], end: str) -> Arrays:
+def _part(path: Path, found: dict[str, np.ndarray], end: str) -> ArraySamples:
     """Returns one part's images and labels, checked; its writers too if there are any."""
     x = found[f"x{end}"]
     if x.dtype == np.uint8 and x.ndim == 4 and x.shape[-1] not in (1, 3) and x.shape[1] in (1, 3):
@@ -79,10 +79,10 @@ def _part(path: Path, found: dict[str, np.ndarray], end: str) -> Arrays:
             raise BadInput(f"{path} has no {key}")
         if values is not None and (values.shape != (len(x),) or values.dtype.kind not in "iubU"):
             raise BadInput(f"{path}: {key} must be one integer or word for each of the {len(x)} images")
-    return Arrays(x.reshape(shape), found[f"y{end}"])
+    return ArraySamples(x.reshape(shape), found[f"y{end}"])
 
 
-def folder(where: Where, top: Path) -> Found:
+def image_folder(where: SourceFiles, top: Path) -> RawDataset:
     """Opens an image folder: a directory per class, or such directories below `train` and `test` or `val`."""
     where.used.append(str(top.resolve()))
     train, test = _parts_of(top)
@@ -92,7 +92,7 @@ def folder(where: Where, top: Path) -> Found:
     number = {name: k for k, name in enumerate(names)}
     files = [[pair for part in parts for pair in _files(part, number)] for parts in (train, test)]
     gray = _all_gray([path for part in files for path, _ in part])
-    return Found(Images(files[0]), Images(files[1]), names, gray=gray)
+    return RawDataset(ImageFiles(files[0]), ImageFiles(files[1]), names, gray=gray)
 
 
 def _parts_of(top: Path) -> tuple[list[Path], list[Path]]:
@@ -114,7 +114,7 @@ def _directories(top: Path) -> list[Path]:
 
 
 def _files(top: Path, number: dict[str, int]) -> Iterator[tuple[str, int]]:
-    endings = torchvision().datasets.folder.IMG_EXTENSIONS
+    endings = load_torchvision().datasets.folder.IMG_EXTENSIONS
     for directory in _directories(top):
         if directory.name not in number:
             raise BadInput(f"{directory} is a class that the train part does not have")
@@ -142,14 +142,14 @@ def _all_gray(paths: list[str]) -> bool:
                 if image.mode not in GRAY:
                     return False
         except Exception:
-            load(path)  # says what is wrong with it
+            load_image(path)  # says what is wrong with it
     return True
 
 
-def vision(where: Where, words: str) -> Found:
+def torchvision_class(where: SourceFiles, words: str) -> RawDataset:
     """Opens `torchvision:CLASS` or `torchvision:CLASS:DIRECTORY`; without a directory it may download."""
     name, _, directory = words.removeprefix(PREFIX).partition(":")
-    datasets = torchvision().datasets
+    datasets = load_torchvision().datasets
     known = [n for n in datasets.__all__ if inspect.isclass(getattr(datasets, n))]
     if name not in known:
         raise BadInput(f"--source {words}: torchvision has no dataset {name}{nearest(name, known)}")
@@ -164,12 +164,12 @@ def vision(where: Where, words: str) -> Found:
     fixed: dict[str, Any] = {"root": root}
     if "download" in takes:
         fixed["download"] = not directory
-    where.used.append(f"{words} (torchvision {torchvision().__version__})")
+    where.used.append(f"{words} (torchvision {load_torchvision().__version__})")
     where.show(f"opening {name}", 0, None)
     if not directory:
         root.mkdir(parents=True, exist_ok=True)
     parts = _parts(words, kind, takes, fixed)
-    return Found(parts[0], parts[1], getattr(parts[0], "classes", None))
+    return RawDataset(parts[0], parts[1], getattr(parts[0], "classes", None))
 
 
 def _parts(words: str, kind: Any, takes: Any, fixed: dict[str, Any]) -> list[Any]:
@@ -195,9 +195,9 @@ def _parts(words: str, kind: Any, takes: Any, fixed: dict[str, Any]) -> list[Any
         else:
             if problem:
                 raise _unusable(words, fixed["root"], problem)
-            parts.append(Arrays(np.zeros((0, 1, 1), np.uint8), np.zeros(0, np.int64)))
+            parts.append(ArraySamples(np.zeros((0, 1, 1), np.uint8), np.zeros(0, np.int64)))
     return parts
 
 
 def _unusable(words: str, root: Path, error: Exception) -> BadInput:
-    return BadInput(f"--source {words}: torchvision cannot open it in {root} ({reason(error)})")
+    return BadInput(f"--source {words}: torchvision cannot open it in {root} ({error_text(error)})")

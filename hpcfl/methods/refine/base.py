@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.context import Setting
+from hpcfl.methods.context import MethodContext
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.sphere import directions
 
 
 @dataclass
-class Notes:
+class RefineStats:
     """What a refinement did in its last round."""
 
     iterations: int = 0
@@ -26,23 +26,23 @@ class Notes:
     """Least, mean and largest pairwise distance before the first and after each iteration, on request."""
 
 
-class Refine:
+class Refinement:
     """Refinement `none`: the aggregated prototypes as they are."""
 
     places_all = False
     """Whether classes that nobody has get a row too, of no consequence to the others."""
 
-    def __init__(self, setting: Setting):
-        self.setting, self.notes = setting, Notes()
+    def __init__(self, setting: MethodContext):
+        self.setting, self.notes = setting, RefineStats()
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Returns round t's global prototypes, given the last ones, the new means and what they came from."""
-        self.notes = Notes()
+        self.notes = RefineStats()
         return new
 
     def rest(self) -> None:
         """Notes a round in which there was nothing to do."""
-        self.notes = Notes(delta=self.notes.delta)
+        self.notes = RefineStats(delta=self.notes.delta)
 
     def state(self) -> dict[str, Tensor]:
         """Returns what the next round needs beside the last prototypes: tensors by name."""
@@ -54,11 +54,11 @@ class Refine:
             tensor.copy_(state[name])
 
 
-class OnSphere(Refine):
+class OnSphere(Refinement):
     """A refinement that places the directions of the present classes anew; the result has unit length."""
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        self.notes = Notes()
+        self.notes = RefineStats()
         mask_KD = self.setting.mask_KD
         unit_PD = directions(new, last, self.setting.seed, mask_KD)
         placed_KD = torch.zeros_like(new.value_KD)

@@ -11,7 +11,7 @@ from torch import Tensor
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.equal_weight_code import best_code
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.base import Notes, Refine
+from hpcfl.methods.refine.base import Refinement, RefineStats
 from hpcfl.methods.sphere import directions
 from hpcfl.utils import seeds
 
@@ -47,13 +47,13 @@ def shared_dimensions(wish_KD: np.ndarray, key: int) -> np.ndarray:
     return own_KD
 
 
-class Nonnegative(Refine):
+class Nonnegative(Refinement):
     """Class j points along its own dimensions, with equal entries; classes not seen get what is left."""
 
     places_all = True
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        self.notes = Notes()
+        self.notes = RefineStats()
         wish_KD = torch.zeros_like(new.value_KD, dtype=torch.float64)
         wish_KD[new.present_K] = directions(new, last, self.setting.seed)
         return Prototypes(self.place(wish_KD.cpu()).to(new.value_KD), new.present_K)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from hpcfl.methods.refine.trainable import Learned
+from hpcfl.methods.refine.trainable import TrainablePrototypes
 
 
 def orthogonality(sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor, pull: float, push: float) -> Tensor:
@@ -19,7 +19,7 @@ def orthogonality(sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor, pull: float, p
     return pull * (1 - intra) + push * inter
 
 
-class Orthogonal(Learned):
+class Orthogonal(TrainablePrototypes):
     def loss(self, sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
         return orthogonality(
             sent_BD, y_B, proto_KD, self.setting.options["pull"], self.setting.options["push"]

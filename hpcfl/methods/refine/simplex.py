@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.methods.refine.base import Notes
+from hpcfl.methods.refine.base import RefineStats
 from hpcfl.methods.refine.thomson import Thomson
 from hpcfl.methods.sphere import energy, force, normalise, tangent
 
@@ -36,7 +36,7 @@ def nearest_simplex(unit_PD: Tensor) -> Tensor:
     return normalise(basis @ (left @ right))
 
 
-def relax(unit_PD: Tensor, iterations: int = 500, notes: Notes | None = None) -> Tensor:
+def relax(unit_PD: Tensor, iterations: int = 500, notes: RefineStats | None = None) -> Tensor:
     """Returns directions of at most the same energy, by L-BFGS over x with c = x/‖x‖, on the CPU.
 
     Its gradient is the tangential part of the force; the length of x is free and changes nothing.

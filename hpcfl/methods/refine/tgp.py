@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.prototypes import Prototypes, margin_K
-from hpcfl.methods.refine.trainable import Learned
+from hpcfl.methods.refine.trainable import TrainablePrototypes
 from hpcfl.methods.sphere import distances
 
 
@@ -40,7 +40,7 @@ def separation(uploads: Sequence[Upload], margin: str) -> float:
     return margins_K[~margins_K.isnan()].max().item() if (~margins_K.isnan()).any() else math.nan
 
 
-class Tgp(Learned):
+class Tgp(TrainablePrototypes):
     """δ(t) = min(separation, τ); fewer than two classes in a round keep the last one, at first 0."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hpcfl.methods.refine.base import Notes, OnSphere
+from hpcfl.methods.refine.base import OnSphere, RefineStats
 from hpcfl.methods.sphere import distances, force, normalise, tangent
 
 LR, DECAY, EVERY = 0.1, 0.95, 10
@@ -33,7 +33,7 @@ def span(unit_PD: Tensor) -> tuple[Tensor, Tensor]:
 def thomson(
     unit_PD: Tensor,
     iterations: int,
-    notes: Notes | None = None,
+    notes: RefineStats | None = None,
     trace: bool = False,
     stopping: str = "tangent",
     mask_PD: Tensor | None = None,
@@ -42,7 +42,7 @@ def thomson(
 
     With masks only the part of a force within the class's own dimensions moves it.
     """
-    notes = notes or Notes()
+    notes = notes or RefineStats()
     c_PR, basis_RD = span(unit_PD) if mask_PD is None else (unit_PD, None)
     v_PR = torch.zeros_like(c_PR)
     before, same = None, 0
@@ -66,7 +66,7 @@ def thomson(
     return c_PR if basis_RD is None else normalise(c_PR @ basis_RD)
 
 
-def _keep(c_PR: Tensor, notes: Notes) -> None:
+def _keep(c_PR: Tensor, notes: RefineStats) -> None:
     apart = distances(c_PR)
     if len(apart):
         notes.distances.append((apart.min().item(), apart.mean().item(), apart.max().item()))

@@ -10,20 +10,20 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.context import Setting
+from hpcfl.methods.context import MethodContext
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.refine.base import Refine
+from hpcfl.methods.refine.base import Refinement
 from hpcfl.utils import seeds
 
 
-class Learned(Refine):
+class TrainablePrototypes(Refinement):
     """A table of K vectors and F: Linear(d, d), ReLU, Linear(d, d), kept across rounds (FedTGP, Fig. 3).
 
     Every round trains them anew by SGD, with the clients' learning rate and batch size, on all uploaded
     prototypes, shuffled by key. Without F the vectors themselves are the prototypes.
     """
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: MethodContext):
         super().__init__(setting)
         draw = torch.Generator().manual_seed(seeds.key(setting.seed, "server network"))
         classes, width = setting.classes, setting.features

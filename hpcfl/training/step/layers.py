@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn.functional import pad
 
-from hpcfl.training.step.sgd import Direct
+from hpcfl.training.step.sgd import SgdInBackward
 
 FEW_ROWS = 64
 """Below so many rows a product is faster as (w·xᵀ)ᵀ."""
@@ -29,7 +29,7 @@ def multiply(x_RI: Tensor, w_OI: Tensor, y_RO: Tensor) -> None:
 
 class _Linear(Function):
     @staticmethod
-    def forward(ctx: Any, x_BI: Tensor, weight: Tensor, bias: Tensor | None, sgd: Direct) -> Tensor:
+    def forward(ctx: Any, x_BI: Tensor, weight: Tensor, bias: Tensor | None, sgd: SgdInBackward) -> Tensor:
         x_RI = x_BI.reshape(-1, x_BI.shape[-1])
         ctx.save_for_backward(x_RI, weight)
         ctx.sgd, ctx.shape = sgd, x_BI.shape
@@ -56,7 +56,7 @@ def _weights(
 
     `parts` are views of the weight with the inputs that each was multiplied with.
     """
-    sgd: Direct = ctx.sgd
+    sgd: SgdInBackward = ctx.sgd
     bias_gradient = g_RO.sum(0) if ctx.needs_input_grad[2] else None
     if not ctx.needs_input_grad[1]:
         return None, bias_gradient
@@ -71,7 +71,7 @@ def _weights(
     return gradient, bias_gradient
 
 
-def linear(layer: nn.Linear, sgd: Direct, x_BI: Tensor) -> Tensor:
+def linear(layer: nn.Linear, sgd: SgdInBackward, x_BI: Tensor) -> Tensor:
     """Returns what the layer does, and moves its weights in the backward pass."""
     sgd.used(layer.weight)
     return _Linear.apply(x_BI, layer.weight, layer.bias, sgd)
@@ -127,7 +127,7 @@ def columns(x_BHWC: Tensor, down: Axis, right: Axis) -> Tensor:
     ).reshape(batch * down.outputs * right.outputs, down.taps * right.taps * channels)
 
 
-def spread(x_RI: Tensor, batch: int, down: Axis, right: Axis) -> Tensor:
+def scatter_columns(x_RI: Tensor, batch: int, down: Axis, right: Axis) -> Tensor:
     """Adds columns to the pixels that they came from, the transpose of `columns`: [B, H, W, C]."""
     seen = x_RI.view(batch, down.outputs, right.outputs, down.taps, right.taps, -1)
     if down.taps == right.taps == down.stride == right.stride == 1 and not down.before and not right.before:
@@ -156,7 +156,7 @@ class _Convolution(Function):
         x_BCHW: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        sgd: Direct,
+        sgd: SgdInBackward,
         down: Axis,
         right: Axis,
     ) -> Tensor:
@@ -189,12 +189,12 @@ class _Convolution(Function):
             gx_RI = torch.empty_like(x_RI)
             for part_OI, gx_part in zip(parts, gx_RI.chunk(len(parts), 1), strict=True):
                 torch.mm(g_RO, part_OI, out=gx_part)
-            gx = spread(gx_RI, ctx.batch, ctx.down, ctx.right).permute(0, 3, 1, 2)
+            gx = scatter_columns(gx_RI, ctx.batch, ctx.down, ctx.right).permute(0, 3, 1, 2)
         inputs = x_RI.chunk(len(parts), 1)
         return gx, *_weights(ctx, weight, g_RO, list(zip(parts, inputs, strict=True))), None, None, None
 
 
-def convolution(layer: nn.Conv2d, sgd: Direct, x_BCHW: Tensor) -> Tensor:
+def convolution(layer: nn.Conv2d, sgd: SgdInBackward, x_BCHW: Tensor) -> Tensor:
     """Returns what the layer does; where it is small or pointwise, as a product."""
     (down, right), weight, bias = _axes(layer, x_BCHW), layer.weight, layer.bias
     if down is None or right is None:

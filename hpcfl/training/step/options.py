@@ -10,14 +10,14 @@ from functools import partial
 import torch
 from torch import nn
 
-from hpcfl.config.schema import Runtime, Train
-from hpcfl.models.registry import is_own
+from hpcfl.config.schema import RuntimeConfig, TrainConfig
+from hpcfl.models.registry import is_user_defined
 from hpcfl.training.step.layers import convolution, linear
-from hpcfl.training.step.sgd import SMALL, Direct, Sgd
+from hpcfl.training.step.sgd import SMALL, Sgd, SgdInBackward
 
 
 @dataclass(frozen=True)
-class Way:
+class StepOptions:
     """Every choice that may change last bits, but for threads and batch sizes."""
 
     direct: bool = True
@@ -43,11 +43,11 @@ class Way:
         """Returns the context in which networks compute."""
         return torch.autocast(device, torch.bfloat16) if self.bfloat16 else nullcontext()
 
-    def sgd(self, network: nn.Module, settings: Train) -> Sgd:
+    def sgd(self, network: nn.Module, settings: TrainConfig) -> Sgd:
         """Returns how the network's parameters move; some of its layers may then move theirs themselves."""
         if not self.direct:
             return Sgd(network, settings)
-        sgd = Direct(network, settings)
+        sgd = SgdInBackward(network, settings)
         for layer in network.modules() if self.products else ():
             if not isinstance(getattr(layer, "weight", None), nn.Parameter):
                 continue  # it is computed from others
@@ -58,25 +58,27 @@ class Way:
         return sgd
 
 
-def way(runtime: Runtime, device: str, architecture: str) -> Way:
+def step_options(runtime: RuntimeConfig, device: str, architecture: str) -> StepOptions:
     """Returns how a network computes on a kind of device, cpu or cuda.
 
     A user's own network is left alone unless he says that it may be changed: it may look at its tensors'
     memory (`view` after a convolution), or use a layer's weights by itself.
     """
     bfloat16 = runtime.precision == "bfloat16"
-    fits = device == "cpu" and not bfloat16 and not is_own(architecture)
+    fits = device == "cpu" and not bfloat16 and not is_user_defined(architecture)
     direct = runtime.step == "direct" or (runtime.step == "auto" and fits)
-    channels_last = direct or (bfloat16 and not is_own(architecture))
-    return Way(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
+    channels_last = direct or (bfloat16 and not is_user_defined(architecture))
+    return StepOptions(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
 
 
-def ways(runtime: Runtime, device: str, architectures: Iterable[str]) -> dict[str, Way]:
+def all_step_options(
+    runtime: RuntimeConfig, device: str, architectures: Iterable[str]
+) -> dict[str, StepOptions]:
     """Returns how each network of a run computes."""
-    return {name: way(runtime, device, name) for name in architectures}
+    return {name: step_options(runtime, device, name) for name in architectures}
 
 
-def in_words(ways: Mapping[str, Way]) -> str:
+def describe_options(ways: Mapping[str, StepOptions]) -> str:
     """Returns how networks compute: once, if all do so alike."""
     alike = {str(way) for way in ways.values()}
     return alike.pop() if len(alike) == 1 else ", ".join(f"{name}: {way}" for name, way in ways.items())

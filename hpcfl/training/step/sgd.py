@@ -7,7 +7,7 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
-from hpcfl.config.schema import Train
+from hpcfl.config.schema import TrainConfig
 from hpcfl.errors import Fatal
 
 UNSEEN = "a network uses the weights of a layer by themselves: train it with runtime.step = 'plain'"
@@ -21,7 +21,7 @@ class Sgd:
     torch's own optimisers load its compiler: a second of CPU time per rank.
     """
 
-    def __init__(self, network: nn.Module, settings: Train):
+    def __init__(self, network: nn.Module, settings: TrainConfig):
         self.parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
         self.lr, self.momentum = settings.lr, settings.momentum
         self.velocity: dict[Tensor, Tensor] = {}
@@ -56,14 +56,14 @@ class Sgd:
         return self.velocity[parameter]
 
 
-class Direct(Sgd):
+class SgdInBackward(Sgd):
     """Every large parameter moves as soon as its gradient is known, which is then dropped.
 
     A layer that knows its gradient as a product may move its weights by `along_product`, so that the gradient
     never exists. That is right only for weights that are used once in a step: `uses` counts.
     """
 
-    def __init__(self, network: nn.Module, settings: Train):
+    def __init__(self, network: nn.Module, settings: TrainConfig):
         super().__init__(network, settings)
         self.uses: Counter[Tensor] = Counter()
         self.moved: set[Tensor] = set()

@@ -9,29 +9,29 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hpcfl.config.schema import Train
+from hpcfl.config.schema import TrainConfig
 from hpcfl.models.network import Network
-from hpcfl.training.step.options import Way
+from hpcfl.training.step.options import StepOptions
 
 Pair = tuple[Tensor, Tensor]
-Guide = Callable[[Tensor, Tensor, Pair | None], Mapping[str, tuple[float, Tensor]]]
+LossTerms = Callable[[Tensor, Tensor, Pair | None], Mapping[str, tuple[float, Tensor]]]
 """(features, labels) of a batch, and of strong views → weight and value of what is added, by name."""
 
-WARM = 3
+WARMUP = 3
 """Steps of a client before one is recorded; libraries set themselves up in them."""
 
 
 class Step:
     """A network and the way in which it is trained."""
 
-    def __init__(self, network: Network, settings: Train, way: Way):
+    def __init__(self, network: Network, settings: TrainConfig, way: StepOptions):
         self.network, self.settings, self.way = network, settings, way
         self.sgd = way.sgd(network, settings)
-        self.guide: Guide | None = None
+        self.guide: LossTerms | None = None
         self.ratios: dict[str, Tensor] | None = None
         """Gradients of the guide's terms ÷ that of the cross-entropy, by features, of the first batch."""
 
-    def begin(self, guide: Guide | None) -> None:
+    def begin(self, guide: LossTerms | None) -> None:
         """Begins a client's round: SGD starts anew."""
         self.network.train()
         self.sgd.begin()
@@ -96,7 +96,7 @@ class Step:
         return watched_BD
 
 
-class Recorded(Step):
+class GraphStep(Step):
     """A step on a GPU, recorded once per client and round and replayed for all batches of the same size.
 
     The first steps are taken as they come. Nothing of a recording outlives the round, so that whatever a
@@ -117,7 +117,12 @@ class Recorded(Step):
         self, x_B: Tensor, y_B: Tensor, strong: Pair | None = None
     ) -> tuple[dict[str, Tensor], Tensor]:
         self.taken += 1
-        if self.taken <= WARM or len(x_B) != self.settings.batch_size or len(x_B) == 1 or strong is not None:
+        if (
+            self.taken <= WARMUP
+            or len(x_B) != self.settings.batch_size
+            or len(x_B) == 1
+            or strong is not None
+        ):
             with self.beside():
                 return super().__call__(x_B, y_B, strong)
         if self.replay is None:
@@ -148,5 +153,5 @@ class Recorded(Step):
         torch.cuda.current_stream().wait_stream(self.stream)
 
 
-def step(network: Network, settings: Train, way: Way) -> Step:
-    return (Recorded if way.graphs else Step)(network, settings, way)
+def make_step(network: Network, settings: TrainConfig, way: StepOptions) -> Step:
+    return (GraphStep if way.graphs else Step)(network, settings, way)
