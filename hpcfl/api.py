@@ -59,24 +59,24 @@ def train(
     from hpcfl.runtime.devices import free_memory, torch_settings_kept
     from hpcfl.runtime.exit_handling import StopSignals
 
-    found = find_launcher() if comm is None else None
-    alone = comm is None and found is None
+    launcher = find_launcher() if comm is None else None
+    alone = comm is None and launcher is None
     path = Path(out) if out is not None else None
-    ready: RunPlan | Exception
+    plan_or_problem: RunPlan | Exception
     try:
-        ready = plan_run(load_config(config, settings))
+        plan_or_problem = plan_run(load_config(config, settings))
     except Exception as problem:
         if alone:
             raise
-        ready = problem  # raised by all ranks, once they have met
-    signals = StopSignals(speaks=False, open_mpi=found is not None and found.open_mpi is True)
+        plan_or_problem = problem  # raised by all ranks, once they have met
+    signals = StopSignals(prints=False, open_mpi=launcher is not None and launcher.open_mpi is True)
     handlers = signals if comm is None and current_thread() is main_thread() else nullcontext()
-    around = RunHooks(ProgressLines if progress else NoProgress, lambda: signals.asked, may_exit=False)
-    guest = None if alone else open_guest(comm, found)
-    link = guest or SerialCommunicator()
-    with guest.lent() if guest else nullcontext(), handlers, torch_settings_kept():
-        run_federation(link, ready, path, fresh, around)
+    hooks = RunHooks(ProgressLines if progress else NoProgress, lambda: signals.received, may_exit=False)
+    guest = None if alone else open_guest(comm, launcher)
+    ranks = guest or SerialCommunicator()
+    with guest.running() if guest else nullcontext(), handlers, torch_settings_kept():
+        run_federation(ranks, plan_or_problem, path, fresh, hooks)
         free_memory()
-    if not link.is_server or isinstance(ready, Exception):
+    if not ranks.is_server or isinstance(plan_or_problem, Exception):
         return None
-    return read_log(path or default_log_path(ready.config))
+    return read_log(path or default_log_path(plan_or_problem.config))

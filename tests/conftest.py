@@ -32,6 +32,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith((*LAUNCHER_VARIABLES, "HPCFL_")):
             monkeypatch.delenv(name)
+    monkeypatch.delenv("COLUMNS", raising=False)  # parallel workers of pytest have it
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_what_is_wrong_is_raised(small: Path, tmp_path: Path):
 def test_a_signal_stops_after_the_round_and_handlers_are_put_back(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    before, original = signal.getsignal(signal.SIGUSR1), Worker.update
+    before, original = signal.getsignal(signal.SIGUSR1), Worker.train_client
 
     def update(self: Worker, t: int, *more: object) -> object:
         if t == 1 and more[0] == 0:
@@ -120,7 +120,7 @@ def test_a_signal_stops_after_the_round_and_handlers_are_put_back(
         return original(self, t, *more)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Worker, "update", update)
+        patch.setattr(Worker, "train_client", update)
         run = hpcfl.train(TABLES, out=tmp_path / "run.h5")
     assert run is not None
     assert (run.status, run.rounds_done) == ("stopped", 2)

@@ -13,9 +13,9 @@ BIG = 10**9
 
 
 @pytest.fixture
-def link():
+def comm():
     solo = SerialCommunicator()
-    solo.meet(1, 0)
+    solo.setup_nodes(1, 0)
     return solo
 
 
@@ -54,9 +54,9 @@ def test_a_kind_that_was_asked_for_and_does_not_fit_is_bad_input():
 
 
 @pytest.mark.parametrize("kind", arena.KINDS)
-def test_vectors_are_apart_and_keep_what_is_written(link, kind, tmp_path, monkeypatch):
+def test_vectors_are_apart_and_keep_what_is_written(comm, kind, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    vectors = Arena(link, kind, {3: 64, 5: 128}, leader=True).vectors
+    vectors = Arena(comm, kind, {3: 64, 5: 128}, leader=True).vectors
     assert {i: len(vector) for i, vector in vectors.items()} == {3: 64, 5: 128}
     vectors[3].fill_(1)
     vectors[5].fill_(2)
@@ -67,8 +67,8 @@ def test_vectors_are_apart_and_keep_what_is_written(link, kind, tmp_path, monkey
 
 
 @pytest.mark.parametrize("kind", arena.KINDS)
-def test_a_rank_without_clients_has_an_empty_arena(link, kind):
-    assert Arena(link, kind, {}, leader=True).vectors == {}
+def test_a_rank_without_clients_has_an_empty_arena(comm, kind):
+    assert Arena(comm, kind, {}, leader=True).vectors == {}
 
 
 def test_a_directory_that_is_not_there_has_no_room():

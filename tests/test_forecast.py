@@ -27,12 +27,12 @@ def _own_cache(monkeypatch, tmp_path):
 def forecast(
     *settings: str, ranks: int = 5, nodes: int = 1, devices: int = 0, memory: float = 64, **more: int
 ):
-    fed = plan_run(load_config(None, ["data.samples_per_class=200", *settings]))
-    counted = costs(fed.architectures, fed.data.shape, *fed.dims, fed.config.train.batch_size, 256)
+    plan = plan_run(load_config(None, ["data.samples_per_class=200", *settings]))
+    counted = costs(plan.architectures, plan.data.shape, *plan.dims, plan.config.train.batch_size, 256)
     machine = Machine(
         ranks, nodes, devices, 4, int(memory * GIB), more.get("gpu"), more.get("shared", 8 * GIB)
     )
-    return Forecast(fed, counted, machine, program=(100, 7))
+    return Forecast(plan, counted, machine, program=(100, 7))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_bytes_are_those_of_a_run(hpcfl, more):
 def test_flops_by_hand():
     """Forward 2·(2·64 + 64·32 + 32·6) a sample: three for training, one for prototypes, one for a test."""
     said = forecast("federation.clients=1", "models.list=['mlp_64']", "train.epochs=2")
-    forward, client = 2 * (2 * 64 + 64 * 32 + 32 * 6), said.fed.clients[0]
+    forward, client = 2 * (2 * 64 + 64 * 32 + 32 * 6), said.plan.clients[0]
     train, evaluate = said.flops
     assert train == forward * len(client.train) * (3 * 2 + 1)
     assert evaluate == forward * len(client.test)
@@ -100,10 +100,10 @@ def test_memory_adds_up():
     parts = said.node_memory(0).parts
     assert parts["programs"] == 5 * 100 + 7
     assert parts["gradients"] == 4 * 4 * cost.parameters  # four at a time: momentum alone
-    assert parts["networks"] == 4 * said.records.state(0).nbytes
-    assert parts["arena"] == sum(said.records.layout(i).nbytes for i in range(20))
-    assert parts["data"] == 5 * said.fed.data.x.nbytes
-    assert said.records.state(0).nbytes >= cost.state
+    assert parts["networks"] == 4 * said.layouts.state(0).nbytes
+    assert parts["arena"] == sum(said.layouts.layout(i).nbytes for i in range(20))
+    assert parts["data"] == 5 * said.plan.data.x.nbytes
+    assert said.layouts.state(0).nbytes >= cost.state
     assert parts["kept by waiting ranks"] == 0
     crowded = forecast("models.list=['mlp_256']", ranks=21).node_memory(0).parts
     assert crowded["gradients"] == 0  # they are dropped as they come

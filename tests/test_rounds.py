@@ -37,17 +37,17 @@ def run(hpcfl):
 def test_bytes_are_the_papers_formula(run, share):
     """Up Σ K_i·d·4 over participants; down |participants|·K·d·4 with K the classes the server has by then."""
     log = run(f"federation.participation={share}", "method.aggregate=mean")
-    fed = plan_run(load_config(None, [*SMALL, f"federation.participation={share}"]))
-    classes_M = (fed.class_counts_MK > 0).sum(1)
+    plan = plan_run(load_config(None, [*SMALL, f"federation.participation={share}"]))
+    classes_M = (plan.class_counts_MK > 0).sum(1)
     known_K = np.zeros(6, dtype=bool)
     for t in range(4):
-        chosen = select_participants(0, t, 20, fed.config.federation.per_round)
+        chosen = select_participants(0, t, 20, plan.config.federation.per_round)
         assert np.flatnonzero(log["/round/participants"][t]).tolist() == chosen.tolist()
         assert log["/round/bytes_up"][t] == classes_M[chosen].sum() * 8 * 4
         assert log["/round/bytes_down"][t] == len(chosen) * known_K.sum() * 8 * 4
         assert log["/round/bytes_side"][t] == len(chosen) * (1 + bool(known_K.any()))
         assert log["/round/uploads"][t] == len(chosen)
-        fresh_K = (fed.class_counts_MK[chosen] > 0).any(0)
+        fresh_K = (plan.class_counts_MK[chosen] > 0).any(0)
         known_K |= fresh_K
         np.testing.assert_array_equal(log["/prototypes/present"][t], known_K)
         np.testing.assert_array_equal(log["/prototypes/stale"][t], known_K & ~fresh_K)
@@ -212,9 +212,9 @@ def test_one_client_by_hand(run, prototypes):
     settings = ["federation.clients=1", "federation.rounds=2", "method.scale=3.0", "method.weight=2.0"]
     settings += [f"method.prototypes={prototypes}", "log.prototypes_every=1", "partition.name=iid"]
     log = run(*settings)
-    fed = plan_run(load_config(None, [*SMALL, *settings]))
-    x, y = torch.from_numpy(fed.data.x), torch.from_numpy(fed.data.y)
-    train, test = torch.from_numpy(fed.clients[0].train), torch.from_numpy(fed.clients[0].test)
+    plan = plan_run(load_config(None, [*SMALL, *settings]))
+    x, y = torch.from_numpy(plan.data.x), torch.from_numpy(plan.data.y)
+    train, test = torch.from_numpy(plan.clients[0].train), torch.from_numpy(plan.clients[0].test)
     torch.manual_seed(key(0, "start", 0))
     net = build_network("mlp_64", (2,), 6, 8)
     target, losses = None, []

@@ -61,9 +61,9 @@ def test_settled_prototypes_do_not_travel_between_processes_again(run, monkeypat
     sent: list[int] = []
     original = PrototypeCodec.unpack_down
 
-    def counting(wire, body):
+    def counting(codec, body):
         sent.append(body.nbytes)
-        return original(wire, body)
+        return original(codec, body)
 
     monkeypatch.setattr(PrototypeCodec, "unpack_down", counting)
     rows = 1 + 6 * 8 * 4
@@ -183,16 +183,16 @@ def right_by_hand(z_ND, y_N, value_KD, present_K, by_angle: bool) -> int:
 
 def test_with_the_cosine_guide_prototypes_are_compared_by_angle(run, monkeypatch):
     """By global and by local prototypes, for every client; by distance other samples would be right."""
-    original, seen = Worker.compare, {}
+    original, seen = Worker.evaluate_global, {}
 
     def watching(worker, i, target):
         original(worker, i, target)
-        kept = worker._kept(i)
-        state = worker.records.state(i).views(kept["state"])
+        kept = worker._record(i)
+        state = worker.layouts.state(i).views(kept["state"])
         own = kept["z"], state["local.value"], state["local.present"], target.value_KD, target.present_K
-        seen[i] = worker.fed.data.y[worker.fed.clients[i].test], *(part.numpy().copy() for part in own)
+        seen[i] = worker.plan.data.y[worker.plan.clients[i].test], *(part.numpy().copy() for part in own)
 
-    monkeypatch.setattr(Worker, "compare", watching)
+    monkeypatch.setattr(Worker, "evaluate_global", watching)
     log = run("fedproto", "method.distance=cosine", "method.weight=1.0", "federation.participation=1.0")
     tests_M = log["/clients/test_samples"]
     got = {name: log[f"/client/accuracy_{name}"][-1] * tests_M for name in ("local", "global")}

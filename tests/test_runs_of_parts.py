@@ -61,8 +61,8 @@ def test_no_class_count_is_on_the_wire_with_products(run, monkeypatch):
     sent: list[bytes] = []
     original = PrototypeCodec.pack_up
 
-    def looking(wire, parcels):
-        body = original(wire, parcels)
+    def looking(codec, uploads):
+        body = original(codec, uploads)
         sent.append(body.tobytes())
         return body
 
@@ -126,8 +126,8 @@ def test_unlabelled_samples(run, participation):
     """After two supervised rounds; thresholds are calibrated once per client and stay."""
     settings = (*KSHOT, f"federation.participation={participation}", "log.local_prototypes=true")
     log = run(*settings, "federation.rounds=8")
-    fed = plan_run(load_config(None, [*SMALL, *settings]))
-    pool_M = np.array([len(client.split.unlabelled) for client in fed.clients])
+    plan = plan_run(load_config(None, [*SMALL, *settings]))
+    pool_M = np.array([len(client.split.unlabelled) for client in plan.clients])
     accepted, limits, who = log["/client/accepted"], log["/client/thresholds"], log["/round/participants"]
     assert not accepted[:2].any()
     assert np.isnan(limits[:2]).all()

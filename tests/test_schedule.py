@@ -45,12 +45,12 @@ class Node:
     def __init__(self, ranks: int, clients: int):
         pool = Pool(0, tuple(range(1, ranks + 1)))
         numbers = SerialCommunicator()
-        numbers.meet(1, 0)
+        numbers.setup_nodes(1, 0)
         self.rosters = [ClientQueue([0] * clients, [pool], rank, numbers) for rank in pool.ranks]
 
     def interleave(self, work, rng: np.random.Generator) -> list[list[int]]:
         """Returns what each rank gets when ranks come for more in a random order."""
-        iterators = [work(roster) for roster in self.rosters]
+        iterators = [work(queue) for queue in self.rosters]
         got: list[list[int]] = [[] for _ in iterators]
         waiting = list(range(len(iterators)))
         while waiting:
@@ -71,31 +71,31 @@ def test_whoever_comes_when_every_client_is_trained_and_looked_at_once(ranks, cl
     for _ in range(6):
         chosen = rng.choice(clients, rng.integers(1, clients + 1), replace=False)
         costs = rng.random(clients)
-        got = node.interleave(lambda roster, c=chosen, k=costs: roster.train(c, k), rng)
+        got = node.interleave(lambda queue, c=chosen, k=costs: queue.to_train(c, k), rng)
         assert sorted(itertools.chain(*got)) == sorted(chosen)
         stale |= set(chosen.tolist())
         if rng.random() < 0.3:
             continue  # a round without evaluation
-        looks = node.interleave(lambda roster: roster.look(), rng)
+        looks = node.interleave(lambda queue: queue.to_evaluate(), rng)
         assert sorted(itertools.chain(*looks)) == sorted(stale)
         for trained, looked in zip(got, looks, strict=True):
             assert looked[: len(trained)] == trained
-        shares = [list(roster.share()) for roster in node.rosters]
+        shares = [list(queue.own_share()) for queue in node.rosters]
         assert sorted(itertools.chain(*shares)) == list(range(clients))
         stale = set()
 
 
 def test_a_queue_begins_with_the_most_expensive():
     node = Node(1, 4)
-    (roster,) = node.rosters
-    assert list(roster.train(np.array([0, 1, 3]), np.array([1.0, 5.0, 9.0, 5.0]))) == [1, 3, 0]
+    (queue,) = node.rosters
+    assert list(queue.to_train(np.array([0, 1, 3]), np.array([1.0, 5.0, 9.0, 5.0]))) == [1, 3, 0]
 
 
 def test_a_rank_without_a_pool_does_nothing():
-    roster = ClientQueue([0, 0], [Pool(0, (1,))], 0, SerialCommunicator())
-    assert list(roster.train(np.array([0, 1]), np.ones(2))) == []
-    assert list(roster.look()) == []
-    assert list(roster.share()) == []
+    queue = ClientQueue([0, 0], [Pool(0, (1,))], 0, SerialCommunicator())
+    assert list(queue.to_train(np.array([0, 1]), np.ones(2))) == []
+    assert list(queue.to_evaluate()) == []
+    assert list(queue.own_share()) == []
 
 
 def test_no_more_ranks_work_at_a_time_than_the_gate_has_places():
@@ -103,16 +103,16 @@ def test_no_more_ranks_work_at_a_time_than_the_gate_has_places():
     lock, inside, most, value = threading.Lock(), 0, 0, 0
 
     class Numbers:
-        def take(self, counter: int, by: int = 1) -> int:
+        def fetch_add(self, counter: int, by: int = 1) -> int:
             nonlocal value
             with lock:
                 value += by
                 return value - by
 
-        def peek(self, counter: int) -> int:
+        def read_counter(self, counter: int) -> int:
             return value
 
-        def stir(self) -> None:
+        def mark_alive(self) -> None:
             pass
 
         def wait_below(self, counter: int, limit: int) -> None:

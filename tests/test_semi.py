@@ -29,11 +29,11 @@ class Bare(Step):
 
     def __init__(self) -> None:
         self.network = Network(torch.nn.Identity(), torch.nn.Identity())
-        self.way = StepOptions()
+        self.options = StepOptions()
 
 
 @pytest.fixture
-def fed() -> RunPlan:
+def plan() -> RunPlan:
     return plan_run(load_config(None, ["data.samples_per_class=200", *KSHOT, "method.mix=0.25"]))
 
 
@@ -47,16 +47,16 @@ POOL: list[list[float]] = [[9.0, 1, 0], [0, 1, 0], [1, 1, 0], [0, 0, 3]]
 """Near class 0; exactly class 1; between both; class 2."""
 
 
-def test_pseudo_labels_come_from_prototypes_and_not_from_the_hidden_labels(fed):
+def test_pseudo_labels_come_from_prototypes_and_not_from_the_hidden_labels(plan):
     """All hidden labels are wrong; the third sample has no margin; class 2 is not the client's own."""
     own = Prototypes(AXES.value_KD, torch.tensor([True, True, False]))
-    found = SemiSupervised(fed).active_set(
+    found = SemiSupervised(plan).active_set(
         0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, torch.tensor([0.5, 0.2])
     )
     assert found.samples.index_N.tolist() == [0, 1]
     assert found.label_N.tolist() == [0, 1]
     assert found.right == 0
-    everyone = SemiSupervised(fed).active_set(
+    everyone = SemiSupervised(plan).active_set(
         0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2])
     )
     assert (everyone.label_N.tolist(), everyone.right) == ([0, 1, 2], 3)
@@ -73,11 +73,11 @@ def test_every_accepted_sample_comes_before_any_comes_again():
     assert len(next(active.batches(99, np.random.default_rng(0), None))[0]) == 4
 
 
-def test_mixed_prototypes_use_pseudo_labels_with_their_weight(fed):
+def test_mixed_prototypes_use_pseudo_labels_with_their_weight(plan):
     means = ClassMeans(3, 3)
     means.add(torch.tensor([[1.0, 0, 0]]), torch.tensor([0]))
     active = ActiveSet(points([[0.0, 4, 0], [0, 0, 2]], [1, 1]), torch.tensor([0, 2]), 0)
-    SemiSupervised(fed).mix(active, 0, 0, Bare(), means)
+    SemiSupervised(plan).mix(active, 0, 0, Bare(), means)
     got = means.prototypes().value_KD
     torch.testing.assert_close(got[0], torch.tensor([1.0, 0.25 * 4, 0]) / 1.25)
     torch.testing.assert_close(got[2], torch.tensor([0.0, 0, 2]))
@@ -96,15 +96,17 @@ def test_running_means_have_met_labelled_samples_once_per_epoch():
     assert means.count_K[0] == 0.5 * 3
 
 
-def test_weak_and_strong_views(fed, monkeypatch):
+def test_weak_and_strong_views(plan, monkeypatch):
     """Characters are not mirrored; the strong view is the weak one and RandAugment."""
     assert weak_augmentation(characters=True) == ("crop",)
     assert weak_augmentation(characters=False) == ("crop", "flip")
     asked: list[tuple[int, tuple[str, ...]]] = []
     monkeypatch.setattr(
-        semi_supervised, "augmentation_of", lambda fed, i, t, epoch, which, steps: asked.append((which, tuple(steps)))
+        semi_supervised,
+        "augmentation_of",
+        lambda plan, i, t, epoch, which, steps: asked.append((which, tuple(steps))),
     )
-    phase = SemiSupervised(fed)
+    phase = SemiSupervised(plan)
     phase.active_set(0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2]))
     assert asked == [(semi_supervised.WEAK, ("crop", "flip"))]
     asked.clear()

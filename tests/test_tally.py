@@ -8,8 +8,8 @@ from hpcfl.engine.round_metrics import MetricsCollector
 COUNTS = np.array([[2, 2], [6, 0], [1, 1]])
 
 
-def told(tally: MetricsCollector, *ranks: list[ClientMetrics]):
-    return tally([encode_metrics(CpuSeconds(1.0, 2.0), reports, 2) for reports in ranks])
+def collect(collector: MetricsCollector, *ranks: list[ClientMetrics]):
+    return collector([encode_metrics(CpuSeconds(1.0, 2.0), reports, 2) for reports in ranks])
 
 
 def test_a_round_by_hand():
@@ -24,8 +24,8 @@ def test_a_round_by_hand():
         dead_K=np.array([0.75, 0.5]), norm_K=np.array([2.0, 2.0]), accepted=2, accepted_right=2,
     )  # fmt: skip
     third = ClientMetrics(2, evaluated=True, by_head=1, silhouette=0.2)
-    tally = MetricsCollector(COUNTS)
-    got = told(tally, [], [first], [third, second])
+    collector = MetricsCollector(COUNTS)
+    got = collect(collector, [], [first], [third, second])
     row = got.row
     assert row["/round/loss"] == (4 * 1.0 + 6 * 2.0) / 10
     assert row["/round/loss_align"] == (4 * 1.0 + 6 * 0.5) / 10
@@ -40,19 +40,19 @@ def test_a_round_by_hand():
     np.testing.assert_array_equal(row["/client/pseudo_accuracy"], [1, 0.25, np.nan])
     assert (row["/round/accepted"], row["/round/pseudo_accuracy"]) == (6, 0.5)
     np.testing.assert_array_equal(row["/client/thresholds"][1], [0.1, 0.2])
-    np.testing.assert_array_equal(got.right_M["head"], [np.nan, 3, 1])
+    np.testing.assert_array_equal(got.correct_M["head"], [np.nan, 3, 1])
     assert (got.evaluated, got.work, got.cpu) == (True, 3.0, 6.0)
     # heads: client 0 has equal norms where its counts are equal, client 1 norms 3, 1 for counts 6, 0
     assert row["/round/personalisation"] == 0
-    np.testing.assert_array_equal(tally.norm_MK, [[2, 2], [3, 1], [np.nan, np.nan]])
+    np.testing.assert_array_equal(collector.norm_MK, [[2, 2], [3, 1], [np.nan, np.nan]])
 
 
 def test_who_does_not_train_keeps_its_head_and_a_diverged_client_adds_nothing():
-    tally = MetricsCollector(COUNTS)
-    told(tally, [ClientMetrics(1, trained=True, loss=1.0, norm_K=np.array([1.0, 3.0]))])
-    row = told(tally, [ClientMetrics(0, trained=True, loss=np.nan)]).row
-    np.testing.assert_array_equal(tally.norm_MK[1], [1, 3])
-    assert np.isnan(tally.norm_MK[0]).all()
+    collector = MetricsCollector(COUNTS)
+    collect(collector, [ClientMetrics(1, trained=True, loss=1.0, norm_K=np.array([1.0, 3.0]))])
+    row = collect(collector, [ClientMetrics(0, trained=True, loss=np.nan)]).row
+    np.testing.assert_array_equal(collector.norm_MK[1], [1, 3])
+    assert np.isnan(collector.norm_MK[0]).all()
     np.testing.assert_allclose(row["/round/personalisation"], np.sqrt(2))
     assert np.isnan(row["/prototypes/dead"]).all()
     assert np.isnan(row["/round/loss"])
@@ -67,8 +67,8 @@ def test_sums_do_not_depend_on_who_trained_whom():
         for i in range(3)
     ]
     one, other = (
-        told(MetricsCollector(COUNTS), reports),
-        told(MetricsCollector(COUNTS), [reports[2]], [reports[1], reports[0]]),
+        collect(MetricsCollector(COUNTS), reports),
+        collect(MetricsCollector(COUNTS), [reports[2]], [reports[1], reports[0]]),
     )
     for path, values in one.row.items():
         if path != "/client/rank":

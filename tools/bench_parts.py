@@ -102,14 +102,14 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--part", action="append", help="This one alone; repeatable.")
     given = parser.parse_args()
-    fed = shortened(plan_run(load_config(None, given.set)), given.samples)
-    device = set_up_torch(fed.config.runtime, 0)
-    contest = StepComparison(fed, device, each=False)
+    plan = shortened(plan_run(load_config(None, given.set)), given.samples)
+    device = set_up_torch(plan.config.runtime, 0)
+    contest = StepComparison(plan, device, each=False)
     without = Without(contest)
     for part in given.part or without.parts:
-        seconds = np.zeros((given.repeats, len(fed.clients), 2))
+        seconds = np.zeros((given.repeats, len(plan.clients), 2))
         for repeat in range(given.repeats):
-            for i in range(len(fed.clients)):
+            for i in range(len(plan.clients)):
                 for which in (0, 1) if repeat % 2 else (1, 0):
                     work = lambda: contest.run(OURS, i, repeat)  # noqa: B023, E731
                     taken = work if which else (lambda: without.run(part, work))  # noqa: B023

@@ -18,23 +18,23 @@ DOWN, UP = 15_400, 400
 
 def bench_exchange(rounds: int) -> int:
     """Measures and prints on rank 0; returns the exit code."""
-    link = open_communicator(find_launcher())
-    return run_guarded(link, lambda: _exchange(link, rounds))
+    comm = open_communicator(find_launcher())
+    return run_guarded(comm, lambda: _exchange(comm, rounds))
 
 
-def _exchange(link: Communicator, rounds: int) -> int:
-    link.meet(pretend_nodes=1, stall_minutes=0)
+def _exchange(comm: Communicator, rounds: int) -> int:
+    comm.setup_nodes(pretend_nodes=1, stall_minutes=0)
     down, up = np.zeros(DOWN, dtype=np.uint8), np.zeros(UP, dtype=np.uint8)
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
-        link.broadcast(ControlFlags.GO, down)
-        link.gather(ControlFlags.GO, up)  # metrics
-        link.gather(ControlFlags.GO, up)  # uploads
+        comm.broadcast(ControlFlags.GO, down)
+        comm.gather(ControlFlags.GO, up)  # metrics
+        comm.gather(ControlFlags.GO, up)  # uploads
         seconds.append(time.perf_counter() - start)
-    takes = [took for mine in link.facts(_takes(link)) for took in mine]
-    if link.is_server:
-        print(f"{link.size} ranks, {link.library}")
+    takes = [took for mine in comm.allgather_object(_takes(comm)) for took in mine]
+    if comm.is_server:
+        print(f"{comm.size} ranks, {comm.library}")
         print(_words("an empty round", seconds[1:]))  # the first is also the wait for the last rank to start
         print(_words("a take while the counter's owner computes", takes))
     return DONE
@@ -47,20 +47,20 @@ def _words(what: str, seconds: list[float]) -> str:
     return f"{what}: median {middle:.3f} ms, 99% below {high:.3f}, at most {most:.3f} (of {len(seconds)})"
 
 
-def _takes(link: Communicator) -> list[float]:
+def _takes(comm: Communicator) -> list[float]:
     """Returns the seconds of 20 takes, behind a gate as in a run; rank 0, the counter's owner, computes."""
-    link.gather(ControlFlags.GO, np.zeros(0, dtype=np.uint8))
+    comm.gather(ControlFlags.GO, np.zeros(0, dtype=np.uint8))
     takes: list[float] = []
-    if link.is_server:
+    if comm.is_server:
         end = time.perf_counter() + 1
         while time.perf_counter() < end:
             pass
     else:
-        gate = CoreLimiter(link, COUNTERS - 1, len(own_cores()[0]))
+        gate = CoreLimiter(comm, COUNTERS - 1, len(own_cores()[0]))
         for _ in range(20):
             gate.enter()
             start = time.perf_counter()
-            link.take(0)
+            comm.fetch_add(0)
             takes.append(time.perf_counter() - start)
             gate.leave()
             time.sleep(0.02)

@@ -21,9 +21,9 @@ from hpcfl.utils import seeds
 class PlainLoop:
     """Local training, the pass for prototypes and the look at test data of one client, round after round."""
 
-    def __init__(self, fed: RunPlan, client: Client, network: Network, device: torch.device):
-        self.fed, self.client, self.network = fed, client, network
-        source = SampleSource(fed.data, fed.config.data, device)
+    def __init__(self, plan: RunPlan, client: Client, network: Network, device: torch.device):
+        self.plan, self.client, self.network = plan, client, network
+        source = SampleSource(plan.data, plan.config.data, device)
         (self.x_N, self.y_N), (self.test_N, _) = (
             samples.batch(np.arange(len(samples)))
             for samples in (source.samples(client.train), source.samples(client.test))
@@ -31,12 +31,12 @@ class PlainLoop:
 
     def round(self, t: int, method: PrototypeMethod, target: Prototypes) -> float:
         """Returns the mean loss; the same batches as hpcfl's, the same passes."""
-        config, network, classes = self.fed.config, self.network, self.fed.dims[0]
+        config, network, classes = self.plan.config, self.network, self.plan.dims[0]
         optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
         seed_torch(seeds.key(config.seed, "train", self.client.id, t), self.x_N.device)
         network.train()
-        counts_K = torch.from_numpy(self.fed.class_counts_MK[self.client.id])
-        guide = method.guide.at(t, target, counts_K.to(self.x_N.device))
+        counts_K = torch.from_numpy(self.plan.class_counts_MK[self.client.id])
+        local_loss = method.local_loss.at(t, target, counts_K.to(self.x_N.device))
         total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
         for epoch in range(config.train.epochs):
             shuffle = seeds.generator(config.seed, "shuffle", self.client.id, t, epoch)
@@ -47,14 +47,14 @@ class PlainLoop:
                 with network.for_one_sample() if len(which) == 1 else nullcontext():
                     z_BD = network.extractor(x_B)
                 loss = cross_entropy(network.head(z_BD), y_B)
-                loss = loss + sum(weight * term for weight, term in guide(z_BD, y_B).values())
+                loss = loss + sum(weight * term for weight, term in local_loss(z_BD, y_B).values())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
                 total += loss.detach() * len(which)
         network.eval()
         with torch.no_grad():
-            sum_KD = torch.zeros(self.fed.dims, device=self.x_N.device)
+            sum_KD = torch.zeros(self.plan.dims, device=self.x_N.device)
             if config.method.prototypes == "eval":
                 for part in self._in_order(len(self.x_N)):
                     sum_KD.index_add_(0, self.y_N[part], network.extractor(self.x_N[part]))
@@ -66,5 +66,5 @@ class PlainLoop:
         return total.item() / (len(self.x_N) * config.train.epochs)
 
     def _in_order(self, samples: int) -> list[slice]:
-        batch = self.fed.config.runtime.inference_batch
+        batch = self.plan.config.runtime.inference_batch
         return [slice(start, start + batch) for start in range(0, samples, batch)]

@@ -47,18 +47,18 @@ def bench_refine(classes: int, features: int, iterations: int) -> int:
     taken = RefineStats()
     thomson(start_PD, iterations, taken)
 
-    def solve(notes: RefineStats, stopping: str = "tangent") -> Tensor:
-        return thomson(start_PD, iterations, notes, stopping=stopping)
+    def solve(stats: RefineStats, stopping: str = "tangent") -> Tensor:
+        return thomson(start_PD, iterations, stats, stopping=stopping)
 
-    def exactly(notes: RefineStats) -> Tensor:
+    def exactly(stats: RefineStats) -> Tensor:
         if classes <= features + 1:
             return nearest_simplex(start_PD)
-        return relax(solve(notes), iterations, notes)
+        return relax(solve(stats), iterations, stats)
 
     ways: dict[str, Callable[[RefineStats], Tensor]] = {
-        "difference tensor": lambda notes: by_differences(start_PD, taken.iterations),
+        "difference tensor": lambda stats: by_differences(start_PD, taken.iterations),
         "Gram matrix": solve,
-        "Gram matrix, stopping = whole": lambda notes: solve(notes, "whole"),
+        "Gram matrix, stopping = whole": lambda stats: solve(stats, "whole"),
         "simplex" if classes <= features + 1 else "simplex (L-BFGS)": exactly,
     }
     table = Table("way", box=None, pad_edge=False)
@@ -66,11 +66,11 @@ def bench_refine(classes: int, features: int, iterations: int) -> int:
         table.add_column(head, justify="right")
     slowest = 0.0
     for name, way in ways.items():
-        placed_PD, seconds, notes = _timed(way, REPEATS if slowest else 1)
+        placed_PD, seconds, stats = _timed(way, REPEATS if slowest else 1)
         slowest = slowest or seconds
         table.add_row(
             name,
-            str(notes.iterations or (taken.iterations if name == "difference tensor" else "–")),
+            str(stats.iterations or (taken.iterations if name == "difference tensor" else "–")),
             f"{seconds:.4f}",
             f"{slowest / seconds:.1f}",
             f"{energy(placed_PD).item():.3f}",
@@ -88,7 +88,7 @@ def bench_refine(classes: int, features: int, iterations: int) -> int:
 def _timed(way: Callable[[RefineStats], Tensor], repeats: int) -> tuple[Tensor, float, RefineStats]:
     took = []
     for _ in range(repeats):
-        notes, began = RefineStats(), time.perf_counter()
-        placed_PD = way(notes)
+        stats, began = RefineStats(), time.perf_counter()
+        placed_PD = way(stats)
         took.append(time.perf_counter() - began)
-    return placed_PD, median(took), notes
+    return placed_PD, median(took), stats

@@ -29,24 +29,26 @@ STAGES = {
 
 
 class StepComparison:
-    def __init__(self, fed: RunPlan, device: torch.device, each: bool):
-        config = fed.config
-        self.ways = all_step_options(config.runtime, device.type, fed.architectures)
-        self.method = build_method(fed.recipe, config, fed.dims, device, int(fed.class_counts_MK.sum()))
-        present_K = torch.ones(fed.dims[0], dtype=torch.bool)
-        self.target = Prototypes(torch.zeros(fed.dims), present_K).to(device)
-        stages = {label: dict.fromkeys(fed.architectures, way) for label, way in STAGES.items()}
-        entered = (stages if each else {}) | {OURS: self.ways}
-        self.workers = {label: _worker(fed, device, chosen, self.method) for label, chosen in entered.items()}
+    def __init__(self, plan: RunPlan, device: torch.device, each: bool):
+        config = plan.config
+        self.options = all_step_options(config.runtime, device.type, plan.architectures)
+        self.method = build_method(plan.spec, config, plan.dims, device, int(plan.class_counts_MK.sum()))
+        present_K = torch.ones(plan.dims[0], dtype=torch.bool)
+        self.target = Prototypes(torch.zeros(plan.dims), present_K).to(device)
+        stages = {label: dict.fromkeys(plan.architectures, options) for label, options in STAGES.items()}
+        entered = (stages if each else {}) | {OURS: self.options}
+        self.workers = {
+            label: _worker(plan, device, chosen, self.method) for label, chosen in entered.items()
+        }
         self.plain = [
-            PlainLoop(fed, client, initial_network(fed, client.id).to(device), device)
-            for client in fed.clients
+            PlainLoop(plan, client, initial_network(plan, client.id).to(device), device)
+            for client in plan.clients
         ]
         self.labels = [PLAIN, *entered]
         counted = costs(
-            fed.architectures,
-            fed.data.shape,
-            *fed.dims,
+            plan.architectures,
+            plan.data.shape,
+            *plan.dims,
             config.train.batch_size,
             config.runtime.inference_batch,
         )
@@ -54,9 +56,9 @@ class StepComparison:
         passes = 3 * config.train.epochs + (config.method.prototypes == "eval")
         self.flops = {
             c.architecture: counted[c.architecture].flops * (passes * len(c.train) + len(c.test))
-            for c in fed.clients
+            for c in plan.clients
         }
-        self.names = fed.architectures
+        self.names = plan.architectures
         self.losses: dict[str, dict[str, float]] = {name: {} for name in self.names}
         """Of the first round, in which all start alike."""
 
@@ -66,21 +68,21 @@ class StepComparison:
             loss = self.plain[i].round(t, self.method, self.target)
         else:
             worker = self.workers[label]
-            worker.update(t, i, self.target)
-            worker.look(i)
-            loss = worker.take_reports()[1][0].loss
+            worker.train_client(t, i, self.target)
+            worker.evaluate_local(i)
+            loss = worker.take_metrics()[1][0].loss
         if not math.isfinite(loss):
             raise BadInput(f"{self.names[i]} diverges: nothing to compare; lower train.lr or method.weight")
         self.losses[self.names[i]].setdefault(label, loss)
 
 
 def _worker(
-    fed: RunPlan, device: torch.device, ways: Mapping[str, StepOptions], method: PrototypeMethod
+    plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], method: PrototypeMethod
 ) -> Worker:
     """Returns a worker with all clients, each with its first state."""
-    records, ids = ClientLayouts(fed, ways), range(len(fed.clients))
-    arena = Arena(SerialCommunicator(), "private", {i: records.layout(i).nbytes for i in ids}, leader=True)
-    worker = Worker(fed, method, device, ways, records, arena, ids, {})
+    layouts, ids = ClientLayouts(plan, options), range(len(plan.clients))
+    arena = Arena(SerialCommunicator(), "private", {i: layouts.layout(i).nbytes for i in ids}, leader=True)
+    worker = Worker(plan, method, device, options, layouts, arena, ids, {})
     for i in ids:
-        worker.start(i)
+        worker.initialise(i)
     return worker

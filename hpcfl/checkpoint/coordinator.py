@@ -23,11 +23,11 @@ class CheckpointCoordinator:
     identity: str
     channels_last: tuple[str, ...]
     token: str
-    pieces: list[FileRange | None]
+    clients: list[FileRange | None]
     """Of every client, in the newest checkpoint."""
 
     def __post_init__(self) -> None:
-        self.changed = {i for i, piece in enumerate(self.pieces) if piece is None}
+        self.changed = {i for i, saved in enumerate(self.clients) if saved is None}
         self.expected: set[int] = set()
         self.arrived: dict[int, FileRange] = {}
         self.server: FileRange | None = None
@@ -38,7 +38,7 @@ class CheckpointCoordinator:
     def is_open(self) -> bool:
         return self.server is not None
 
-    def note(self, participants: Iterable[int]) -> None:
+    def mark_changed(self, participants: Iterable[int]) -> None:
         """Remembers who changes in this round."""
         self.changed |= set(participants)
         self.rounds += 1
@@ -51,7 +51,7 @@ class CheckpointCoordinator:
         by_time = bool(minutes) and time.monotonic() - self.last >= 60 * minutes
         return by_time or (bool(rounds) and self.rounds >= rounds)
 
-    def open(self, t: int, state: Mapping[str, np.ndarray]) -> None:
+    def begin(self, t: int, state: Mapping[str, np.ndarray]) -> None:
         """Begins the checkpoint of round t with the server's own state."""
         self.round, self.last, self.rounds = t, time.monotonic(), 0
         self.expected, self.changed = self.changed, set()
@@ -61,21 +61,23 @@ class CheckpointCoordinator:
         except OSError as error:
             raise _failure(self.store, error) from None
 
-    def add(self, told: Sequence[Sequence[SavedClient]], before: Callable[[], None]) -> bool:
-        """Adds what each rank has on disk; once all is there, calls `before` and writes the manifest.
+    def add_saved(
+        self, saved_by_rank: Sequence[Sequence[SavedClient]], before_commit: Callable[[], None]
+    ) -> bool:
+        """Adds what each rank has on disk; once all is there, calls `before_commit` and writes the manifest.
 
         Says whether the checkpoint is complete.
         """
-        for rank, entries in enumerate(told):
+        for rank, entries in enumerate(saved_by_rank):
             name = vector_file_name(self.round, str(rank), self.token)
             self.arrived |= {e.client: FileRange(name, e.at, e.nbytes, e.digest) for e in entries}
         if self.server is None or self.arrived.keys() != self.expected:
             return False
-        for i, piece in self.arrived.items():
-            self.pieces[i] = piece
-        clients = tuple(piece for piece in self.pieces if piece is not None)
-        assert len(clients) == len(self.pieces)
-        before()
+        for i, saved in self.arrived.items():
+            self.clients[i] = saved
+        clients = tuple(saved for saved in self.clients if saved is not None)
+        assert len(clients) == len(self.clients)
+        before_commit()
         try:
             self.store.write(Manifest(self.round, self.identity, self.channels_last, clients, self.server))
         except OSError as error:

@@ -27,35 +27,35 @@ class RestoredRun:
 
     round: int
     state: Mapping[str, np.ndarray]
-    pieces: tuple[FileRange, ...]
+    clients: tuple[FileRange, ...]
 
 
 def restore_run(
-    link: Communicator,
-    fed: RunPlan,
+    comm: Communicator,
+    plan: RunPlan,
     store: CheckpointStore,
     identity: str,
-    old: Run | None,
+    log: Run | None,
     worker: Worker,
-    roster: ClientQueue,
+    queue: ClientQueue,
     method: PrototypeMethod,
     note: Callable[[str], None],
 ) -> RestoredRun | None:
     """Returns the newest checkpoint that all ranks can read, its clients in place; None: there is none."""
-    rounds = fed.config.federation.rounds
-    mine = list(usable_manifests(store, identity, old.rounds_done, rounds)) if link.is_server and old else []
-    for manifest, why in link.facts(mine)[0]:
+    rounds = plan.config.federation.rounds
+    mine = list(usable_manifests(store, identity, log.rounds_done, rounds)) if comm.is_server and log else []
+    for manifest, why in comm.allgather_object(mine)[0]:
         state: dict[str, np.ndarray] = {}
         problem = why
         if manifest is not None:
             try:
-                _restore(fed, store, manifest, worker, roster)
-                if link.is_server:
+                _restore(plan, store, manifest, worker, queue)
+                if comm.is_server:
                     state = store.read_arrays(manifest.server)
-                    check_server_state(fed, method, state)
+                    check_server_state(plan, method, state)
             except DamagedCheckpoint as error:
                 problem = str(error)
-        problems = [said for said in link.facts(problem) if said]
+        problems = [said for said in comm.allgather_object(problem) if said]
         if manifest is not None and not problems:
             return RestoredRun(manifest.round, state, manifest.clients)
         note(f"hpcfl: a checkpoint cannot be used ({problems[0]}); trying the one before")
@@ -63,23 +63,23 @@ def restore_run(
 
 
 def _restore(
-    fed: RunPlan, store: CheckpointStore, manifest: Manifest, worker: Worker, roster: ClientQueue
+    plan: RunPlan, store: CheckpointStore, manifest: Manifest, worker: Worker, queue: ClientQueue
 ) -> None:
     """Puts this rank's share of the clients in place."""
-    if len(manifest.clients) != len(fed.clients):
-        raise DamagedCheckpoint(f"it has {len(manifest.clients)} clients, the run {len(fed.clients)}")
-    ways = {name: StepOptions(channels_last=name in manifest.channels_last) for name in fed.architectures}
-    layouts = ClientLayouts(fed, ways)
-    for i in roster.share():
-        piece, layout = manifest.clients[i], layouts.state(i)
-        if piece.nbytes != layout.nbytes:
-            raise DamagedCheckpoint(f"client {i} has {piece.nbytes} bytes there, {layout.nbytes} here")
-        worker.restore(i, store.read(piece), layout)
+    if len(manifest.clients) != len(plan.clients):
+        raise DamagedCheckpoint(f"it has {len(manifest.clients)} clients, the run {len(plan.clients)}")
+    options = {name: StepOptions(channels_last=name in manifest.channels_last) for name in plan.architectures}
+    layouts = ClientLayouts(plan, options)
+    for i in queue.own_share():
+        saved, layout = manifest.clients[i], layouts.state(i)
+        if saved.nbytes != layout.nbytes:
+            raise DamagedCheckpoint(f"client {i} has {saved.nbytes} bytes there, {layout.nbytes} here")
+        worker.restore_client(i, store.read(saved), layout)
 
 
-def check_server_state(fed: RunPlan, method: PrototypeMethod, state: Mapping[str, np.ndarray]) -> None:
+def check_server_state(plan: RunPlan, method: PrototypeMethod, state: Mapping[str, np.ndarray]) -> None:
     """Raises Damaged unless these are the arrays of a server of this run; the method then has its part."""
-    (classes, features), clients = fed.dims, len(fed.clients)
+    (classes, features), clients = plan.dims, len(plan.clients)
     shapes = {
         "prototypes": ((classes, features), np.float32),
         "present": ((classes,), np.bool_),
@@ -98,15 +98,15 @@ def check_server_state(fed: RunPlan, method: PrototypeMethod, state: Mapping[str
         raise DamagedCheckpoint(f"the server's method cannot go on from there ({error})") from None
 
 
-def before(old: Run, round_: int, config: Config) -> EarlierRows:
+def earlier_rows(log: Run, round_: int, config: Config) -> EarlierRows:
     """Returns the rows of a log up to a round, as an undisturbed run would have them."""
     done = round_ + 1
-    saved = old["/prototypes/saved_round"]
+    saved = log["/prototypes/saved_round"]
     keep = np.array([t < done and config.saves_prototypes(int(t)) for t in saved], dtype=bool)
     rows = {}
     for entry in ENTRIES:
         if entry.dims[0] == "round":
-            rows[entry.path] = old[entry.path][:done]
+            rows[entry.path] = log[entry.path][:done]
         elif entry.dims[0] == "saved":
-            rows[entry.path] = old[entry.path][keep]
-    return EarlierRows(str(old.attributes["start"]), int(old.attributes["restarts"]) + 1, rows)
+            rows[entry.path] = log[entry.path][keep]
+    return EarlierRows(str(log.attributes["start"]), int(log.attributes["restarts"]) + 1, rows)

@@ -91,16 +91,16 @@ class CheckpointStore:
             part.write_text(text)
             move_into_place(part, path)
         _sync_directory(self.path)
-        self.sweep(manifest.round)
+        self.remove_unused(manifest.round)
 
-    def forget_after(self, round_: int) -> None:
+    def remove_after(self, round_: int) -> None:
         """Removes manifests of later rounds, which could not be used, and what none of the others names."""
         for path in self.manifests():
             if int(path.stem[9:]) > round_:
                 _remove(path)
-        self.sweep()
+        self.remove_unused()
 
-    def sweep(self, upto: int | None = None) -> None:
+    def remove_unused(self, upto: int | None = None) -> None:
         """Removes all manifests but the newest, and files of rounds up to `upto` that none of them names."""
         named = set()
         for number, path in enumerate(self.manifests()):
@@ -109,7 +109,7 @@ class CheckpointStore:
                 continue
             with contextlib.suppress(DamagedCheckpoint):
                 manifest = read_manifest(path)
-                named |= {piece.file for piece in (*manifest.clients, manifest.server)}
+                named |= {part.file for part in (*manifest.clients, manifest.server)}
         for path in self.path.iterdir():
             old = upto is None or (NAME.fullmatch(path.name) and int(path.name.split("-")[0]) <= upto)
             if NAME.fullmatch(path.name) and path.name not in named and old:
@@ -117,20 +117,20 @@ class CheckpointStore:
             if upto is None and path.suffix == ".part":
                 _remove(path)
 
-    def read(self, piece: FileRange) -> np.ndarray:
-        """Returns a piece's bytes, checked."""
+    def read(self, part: FileRange) -> np.ndarray:
+        """Returns a part's bytes, checked."""
         try:
-            with open(self.path / piece.file, "rb") as file:
-                file.seek(piece.at)
-                data = np.fromfile(file, dtype=np.uint8, count=piece.nbytes)
+            with open(self.path / part.file, "rb") as file:
+                file.seek(part.at)
+                data = np.fromfile(file, dtype=np.uint8, count=part.nbytes)
         except OSError as error:
-            raise DamagedCheckpoint(f"{piece.file}: {error.strerror}") from None
-        if data.nbytes != piece.nbytes or digest(data) != piece.digest:
-            raise DamagedCheckpoint(f"{piece.file} is not what was written")
+            raise DamagedCheckpoint(f"{part.file}: {error.strerror}") from None
+        if data.nbytes != part.nbytes or digest(data) != part.digest:
+            raise DamagedCheckpoint(f"{part.file} is not what was written")
         return data
 
     def write_arrays(self, name: str, values: Mapping[str, np.ndarray]) -> FileRange:
-        """Writes plain arrays and returns their piece, once it is on disk."""
+        """Writes plain arrays and returns their part, once it is on disk."""
         path = self.path / name
         with part_file(path) as part:
             with open(part, "wb") as file:
@@ -139,11 +139,11 @@ class CheckpointStore:
             move_into_place(part, path)
         return FileRange(name, 0, len(data), digest(data))
 
-    def read_arrays(self, piece: FileRange) -> dict[str, np.ndarray]:
-        """Returns the arrays of a piece, checked."""
-        self.read(piece)
+    def read_arrays(self, part: FileRange) -> dict[str, np.ndarray]:
+        """Returns the arrays of a part, checked."""
+        self.read(part)
         try:
-            return read_npz(self.path / piece.file, piece.file)
+            return read_npz(self.path / part.file, part.file)
         except BadInput as error:
             raise DamagedCheckpoint(str(error)) from None
 
@@ -155,24 +155,24 @@ def read_manifest(path: Path) -> Manifest:
         if outer["format"] != FORMAT or digest(outer["manifest"].encode()) != outer["digest"]:
             raise ValueError("its checksum is another")
         inner = json.loads(outer["manifest"])
-        clients = tuple(_piece(entry) for entry in inner["clients"])
+        clients = tuple(_file_range(entry) for entry in inner["clients"])
         names, round_, identity = inner["channels_last"], inner["round"], inner["identity"]
         if not all(isinstance(name, str) for name in [*names, identity]) or not _whole(round_):
             raise ValueError("not the types of a manifest")
-        return Manifest(round_, identity, tuple(names), clients, _piece(inner["server"]))
+        return Manifest(round_, identity, tuple(names), clients, _file_range(inner["server"]))
     except OSError as error:
         raise DamagedCheckpoint(f"{path.name}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpoint(f"{path.name} is no manifest ({type(error).__name__}: {error})") from None
 
 
-def _piece(entry: Any) -> FileRange:
-    piece = FileRange(entry["file"], entry["at"], entry["nbytes"], entry["digest"])
-    if not NAME.fullmatch(piece.file) or not _whole(piece.at) or not _whole(piece.nbytes):
-        raise ValueError("not a piece of a file")
-    if not re.fullmatch(f"[0-9a-f]{{{2 * DIGEST}}}", piece.digest):
+def _file_range(entry: Any) -> FileRange:
+    part = FileRange(entry["file"], entry["at"], entry["nbytes"], entry["digest"])
+    if not NAME.fullmatch(part.file) or not _whole(part.at) or not _whole(part.nbytes):
+        raise ValueError("not a part of a file")
+    if not re.fullmatch(f"[0-9a-f]{{{2 * DIGEST}}}", part.digest):
         raise ValueError("not a checksum")
-    return piece
+    return part
 
 
 def _whole(number: Any) -> bool:

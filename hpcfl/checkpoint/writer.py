@@ -32,15 +32,15 @@ class CheckpointWriter:
         self.flushing: threading.Thread | None = None
         self.problem: OSError | None = None
 
-    def note(self, clients: Iterable[int]) -> None:
+    def mark_changed(self, clients: Iterable[int]) -> None:
         """Remembers whose vectors change in this round."""
         self.changed |= set(clients)
 
-    def open(self, t: int) -> None:
+    def begin(self, t: int) -> None:
         """Begins the checkpoint of round t: what changed up to now is to be saved as it is now."""
         self.round, self.pending, self.changed = t, self.changed, set()
 
-    def before(self, i: int) -> None:
+    def save_before_change(self, i: int) -> None:
         """Saves a client that is about to change, if it must be."""
         if i not in self.pending:
             return
@@ -56,21 +56,21 @@ class CheckpointWriter:
             self._fail(error)
         self.written.append(SavedClient(i, at, data.nbytes, digest(data)))
 
-    def rest(self, mine: Iterable[int], chosen: Iterable[int]) -> None:
+    def save_rest(self, mine: Iterable[int], chosen: Iterable[int]) -> None:
         """Saves this rank's share of those that nobody trains; the disk may then take its time."""
         if not self.pending and self.file is None:
             return
         others = set(chosen)
         for i in mine:
             if i not in others:
-                self.before(i)
+                self.save_before_change(i)
         self.pending.clear()
         if self.file is not None:
             self.flushing = threading.Thread(target=self._flush, args=(self.file,), daemon=True)
             self.flushing.start()
             self.file = None
 
-    def take(self, wait: bool = False) -> list[SavedClient]:
+    def take_saved(self, wait: bool = False) -> list[SavedClient]:
         """Returns what has come to disk since the last call; with `wait`, all that is on its way."""
         if self.flushing is None or (self.flushing.is_alive() and not wait):
             return []

@@ -61,16 +61,16 @@ def print_partition(
 ) -> None:
     """Prints how a dataset is dealt to clients, and writes it as picture, counts or split."""
     given = [f"data.name={json.dumps(name)}", *([f"data.root={json.dumps(root)}"] if root else [])]
-    fed = plan_run(load_config(config, [*settings, *given]))
-    for path in map(Path, out or [f"{name}-{fed.config.partition.name}.png"]):
-        _write(path, fed)
+    plan = plan_run(load_config(config, [*settings, *given]))
+    for path in map(Path, out or [f"{name}-{plan.config.partition.name}.png"]):
+        _write(path, plan)
         print(f"written: {path}")
-    console().print(_table(fed))
-    if fed.unowned:
-        print(f"classes that belong to no client: {', '.join(map(str, fed.unowned))}")
+    console().print(_table(plan))
+    if plan.unowned:
+        print(f"classes that belong to no client: {', '.join(map(str, plan.unowned))}")
 
 
-def _write(path: Path, fed: RunPlan) -> None:
+def _write(path: Path, plan: RunPlan) -> None:
     if not path.parent.is_dir():
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory")
     try:
@@ -78,25 +78,25 @@ def _write(path: Path, fed: RunPlan) -> None:
             with part_file(path) as part:
                 with open(part, "w", newline="", encoding="utf-8") as file:
                     rows = csv.writer(file)
-                    rows.writerow(["client", *fed.data.names])
-                    rows.writerows([i, *counts] for i, counts in enumerate(fed.class_counts_MK.tolist()))
+                    rows.writerow(["client", *plan.data.names])
+                    rows.writerows([i, *counts] for i, counts in enumerate(plan.class_counts_MK.tolist()))
                 move_into_place(part, path)
         elif path.suffix == ".npz":
-            split = [client.split for client in fed.clients]
+            split = [client.split for client in plan.clients]
             write_split(path, [(part.train, part.test, part.unlabelled) for part in split])
         elif path.suffix in PICTURES:
             from hpcfl.plan.heatmap import draw_heatmap
 
-            draw_heatmap(path, fed)
+            draw_heatmap(path, plan)
         else:
             raise BadInput(f"--out {path}: must end in {', '.join(PICTURES)}, .csv or .npz")
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}") from None
 
 
-def _table(fed: RunPlan) -> Table:
+def _table(plan: RunPlan) -> Table:
     """Returns training samples by client and class, or where classes are many each client's largest."""
-    names, counts_MK = fed.data.names, fed.class_counts_MK
+    names, counts_MK = plan.data.names, plan.class_counts_MK
     width = 30 + sum(
         max(len(name), len(str(most))) + 2 for name, most in zip(names, counts_MK.max(0), strict=True)
     )
@@ -106,7 +106,7 @@ def _table(fed: RunPlan) -> Table:
         table.add_column(heading, justify="right")
     if not full:
         table.add_column("most of (all in --out FILE.csv)")
-    for client, counts_K in zip(fed.clients, counts_MK, strict=True):
+    for client, counts_K in zip(plan.clients, counts_MK, strict=True):
         cells = [str(client.id), str(len(client.train)), str(len(client.test))]
         if full:
             cells += [str(count or "·") for count in counts_K]

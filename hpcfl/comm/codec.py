@@ -53,21 +53,21 @@ class PrototypeCodec:
         present_K = reader.bits(self.classes)
         return present_K, self._rows(present_K, reader)
 
-    def pack_up(self, parcels: Iterable[ClientUpload]) -> np.ndarray:
+    def pack_up(self, uploads: Iterable[ClientUpload]) -> np.ndarray:
         """Returns one message with a rank's parcels, each added as it comes."""
         message = bytearray()
-        for parcel in parcels:
-            message += np.array([(parcel.client, DIVERGED * parcel.diverged)], dtype=_HEAD).tobytes()
-            message += np.packbits(parcel.present_K).tobytes()
+        for upload in uploads:
+            message += np.array([(upload.client, DIVERGED * upload.diverged)], dtype=_HEAD).tobytes()
+            message += np.packbits(upload.present_K).tobytes()
             if self.counts:
-                message += parcel.count_R.astype("<i4").tobytes()
-            message += self._compressed(parcel.present_K, parcel.value_RD)
+                message += upload.count_R.astype("<i4").tobytes()
+            message += self._compressed(upload.present_K, upload.value_RD)
         return np.frombuffer(message, dtype=np.uint8)
 
     def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[ClientUpload]:
         """Returns the parcels of all ranks in client order."""
-        parcels = [parcel for body in bodies for parcel in self._parcels(_Reader(body))]
-        return sorted(parcels, key=lambda parcel: parcel.client)
+        uploads = [upload for body in bodies for upload in self._parcels(_Reader(body))]
+        return sorted(uploads, key=lambda upload: upload.client)
 
     def _parcels(self, reader: _Reader) -> Iterator[ClientUpload]:
         while reader.left:
@@ -105,9 +105,9 @@ class PrototypeCodec:
         """The bit per class that goes with the rows and that the papers do not count."""
         return -(-self.classes // 8)
 
-    def bytes_aside(self, parcel: ClientUpload) -> int:
+    def bytes_aside(self, upload: ClientUpload) -> int:
         """Returns what goes up beside the rows and is not counted by the papers: bits and sample counts."""
-        return self.bytes_of_bits + 4 * len(parcel.value_RD) * self.counts
+        return self.bytes_of_bits + 4 * len(upload.value_RD) * self.counts
 
 
 class _Reader:

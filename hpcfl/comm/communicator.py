@@ -78,19 +78,19 @@ class Communicator(ABC):
         return range(1, self.size) if self.size > 1 else range(1)
 
     @abstractmethod
-    def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
+    def setup_nodes(self, pretend_nodes: int, stall_minutes: float) -> None:
         """Finds the ranks of this node, before the first round; every rank calls it."""
 
     @abstractmethod
-    def take(self, counter: int, by: int = 1) -> int:
+    def fetch_add(self, counter: int, by: int = 1) -> int:
         """Returns a counter of this node and advances it, in one step; counters start at 0."""
 
     @abstractmethod
-    def peek(self, counter: int) -> int:
+    def read_counter(self, counter: int) -> int:
         """Returns a counter of this node, perhaps a moment old."""
 
     @abstractmethod
-    def stir(self) -> None:
+    def mark_alive(self) -> None:
         """Shows that this rank is alive; to be called at least once per client."""
 
     @abstractmethod
@@ -98,23 +98,23 @@ class Communicator(ABC):
         """Sleeps until a counter of this node is seen below the limit."""
 
     @abstractmethod
-    def share(self, nbytes: int) -> np.ndarray:
+    def allocate_shared(self, nbytes: int) -> np.ndarray:
         """Returns bytes that all ranks of this node share; every rank of the node calls it."""
 
     @abstractmethod
-    def broadcast(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
+    def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         """Returns rank 0's word and bytes on every rank."""
 
     @abstractmethod
-    def gather(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
+    def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         """Returns on rank 0 all words, united, and each rank's bytes; elsewhere its own word and nothing."""
 
     @abstractmethod
-    def facts(self, mine: Any) -> list[Any]:
+    def allgather_object(self, own: Any) -> list[Any]:
         """Returns every rank's object on every rank; for the start of a run, never within a round."""
 
     @abstractmethod
-    def first(self, size: int) -> Communicator | None:
+    def first_ranks(self, size: int) -> Communicator | None:
         """Returns a link of the first `size` ranks, None on the others; every rank calls it."""
 
     @abstractmethod
@@ -129,25 +129,25 @@ class Communicator(ABC):
     def abort(self, code: int) -> None:
         """Ends all ranks at once with an exit code."""
 
-    def missing(self) -> tuple[list[int], float]:
+    def missing_ranks(self) -> tuple[list[int], float]:
         """Returns the ranks that this one waits for, and since when; any thread may ask."""
         return [], 0.0
 
-    def agree(self, problem: BadInput | None) -> None:
+    def raise_first(self, problem: BadInput | None) -> None:
         """Raises the first rank's problem on every rank, if any rank has one."""
-        for said in self.facts(None if problem is None else str(problem)):
+        for said in self.allgather_object(None if problem is None else str(problem)):
             if said is not None:
                 raise Refused(said)
 
     @contextmanager
-    def agreed(self) -> Iterator[None]:
+    def raise_on_all(self) -> Iterator[None]:
         """Runs the block; bad input on any rank is then raised on all of them."""
         problem = None
         try:
             yield
         except BadInput as error:
             problem = error
-        self.agree(problem)
+        self.raise_first(problem)
 
 
 def is_mpi_error(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from hpcfl.errors import OtherFailed, Refused, RunFailed
 
 FAILED = 3
 """Tag of the message by which a rank says that it cannot go on."""
-_TOLD: list[tuple[np.ndarray, MPI.Request]] = []
+_SENT: list[tuple[np.ndarray, MPI.Request]] = []
 """Such messages, kept until they have arrived."""
 
 
@@ -24,7 +24,7 @@ class GuestCommunicator(MpiCommunicator):
     def __init__(self, comm: MPI.Intracomm):
         super().__init__(comm.Dup(), library_name())
 
-    def check(self) -> None:
+    def check_peers(self) -> None:
         status = MPI.Status()
         if self.comm.Iprobe(MPI.ANY_SOURCE, FAILED, status):
             text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
@@ -32,7 +32,7 @@ class GuestCommunicator(MpiCommunicator):
             raise OtherFailed(f"rank {status.source}: {text.tobytes().decode(errors='replace')}")
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Runs the block and gives all back; what only this rank raises is told to the others first.
 
         After that the ranks are no longer in step, and the copy is left to MPI's end.
@@ -49,15 +49,15 @@ class GuestCommunicator(MpiCommunicator):
         except OtherFailed:
             raise
         except BaseException as error:
-            self._tell(f"{type(error).__name__}: {error}")
+            self._tell_others(f"{type(error).__name__}: {error}")
             raise
         if known is not None:
             raise known
 
-    def _tell(self, text: str) -> None:
+    def _tell_others(self, text: str) -> None:
         body = np.frombuffer(text.encode(errors="replace")[:1000] or b"?", dtype=np.uint8)
         others = [rank for rank in range(self.size) if rank != self.rank]
-        _TOLD.extend((body, self.comm.Isend(body, rank, FAILED)) for rank in others)
+        _SENT.extend((body, self.comm.Isend(body, rank, FAILED)) for rank in others)
 
 
 def open_guest_comm(comm: MPI.Intracomm | None, found: Launcher | None) -> GuestCommunicator:

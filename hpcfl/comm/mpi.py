@@ -20,12 +20,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)  # a foreign launcher: refused below, with the reason
     from mpi4py import MPI
 
-    from hpcfl.comm.barrier import LONGEST, Barrier
+    from hpcfl.comm.barrier import LONGEST_SLEEP, Barrier
     from hpcfl.comm.shared_window import SharedBytes
 
-GATE_NAP = 1e-2
+LIMITER_SLEEP = 1e-2
 """Longest sleep while other ranks of the node have all its cores."""
-TRANSFER_NAP = 2e-4
+TRANSFER_SLEEP = 2e-4
 """Longest sleep in a collective, once all ranks are there."""
 
 
@@ -38,26 +38,26 @@ class MpiCommunicator(Communicator):
         super().__init__(comm.rank, comm.size, node.rank, library)
         node.Free()
         self.comm, self.last = comm, last
-        self.meeting: Barrier | None = None
+        self.barrier: Barrier | None = None
         self.arenas: list[SharedBytes] = []
 
-    def check(self) -> None:
+    def check_peers(self) -> None:
         """Called now and then while this rank waits; raises if it should not go on."""
 
-    def first(self, size: int) -> MpiCommunicator | None:
-        self._gather_round()
+    def first_ranks(self, size: int) -> MpiCommunicator | None:
+        self._wait_for_all()
         comm = cast(MPI.Intracomm, self.comm.Split(0 if self.rank < size else MPI.UNDEFINED, self.rank))
         return MpiCommunicator(comm, self.library) if comm != MPI.COMM_NULL else None
 
-    def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
-        self._gather_round()
-        self.meeting = Barrier(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes, self.check)
-        self.node = self.meeting.node
+    def setup_nodes(self, pretend_nodes: int, stall_minutes: float) -> None:
+        self._wait_for_all()
+        self.barrier = Barrier(self.comm, pretend_nodes, COUNTERS, 60 * stall_minutes, self.check_peers)
+        self.node = self.barrier.node
         self.traffic = Traffic()
 
-    def broadcast(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
+    def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         self._arrive()
-        head = np.array([word, body.nbytes], dtype=np.int64)
+        head = np.array([flags, body.nbytes], dtype=np.int64)
         self._finish(self.comm.Ibcast(head, root=0))
         if not self.is_server:
             body = np.empty(head[1], dtype=np.uint8)
@@ -66,13 +66,13 @@ class MpiCommunicator(Communicator):
         self.traffic.nbytes += int(head.nbytes + head[1]) * (self.size - 1)
         return ControlFlags(int(head[0])), body
 
-    def gather(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
+    def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         self._arrive()
-        head = np.array([word, body.nbytes], dtype=np.int64)
+        head = np.array([flags, body.nbytes], dtype=np.int64)
         if not self.is_server:
             self._finish(self.comm.Igather(head, None, root=0))
             self._finish(self.comm.Igatherv(body, None, root=0))
-            return word, []
+            return flags, []
         heads = np.empty((self.size, 2), dtype=np.int64)
         self._finish(self.comm.Igather(head, heads, root=0))
         sizes = heads[:, 1]
@@ -82,43 +82,43 @@ class MpiCommunicator(Communicator):
         self.traffic.nbytes += int(heads[1:].nbytes + sizes[1:].sum())
         return ControlFlags(int(np.bitwise_or.reduce(heads[:, 0]))), np.split(whole, ends[:-1])
 
-    def take(self, counter: int, by: int = 1) -> int:
-        assert self.meeting is not None
-        return self.meeting.board.take(counter, by)
+    def fetch_add(self, counter: int, by: int = 1) -> int:
+        assert self.barrier is not None
+        return self.barrier.window.fetch_add(counter, by)
 
     def wait_below(self, counter: int, limit: int) -> None:
-        assert self.meeting is not None
-        self.meeting.sleep_until(lambda: self.peek(counter) < limit, GATE_NAP)
+        assert self.barrier is not None
+        self.barrier.sleep_until(lambda: self.read_counter(counter) < limit, LIMITER_SLEEP)
 
-    def peek(self, counter: int) -> int:
-        assert self.meeting is not None
-        return self.meeting.board.peek(counter)
+    def read_counter(self, counter: int) -> int:
+        assert self.barrier is not None
+        return self.barrier.window.read_counter(counter)
 
-    def stir(self) -> None:
-        assert self.meeting is not None
-        self.meeting.stir()
+    def mark_alive(self) -> None:
+        assert self.barrier is not None
+        self.barrier.mark_alive()
 
-    def missing(self) -> tuple[list[int], float]:
-        return self.meeting.missing() if self.meeting else ([], 0.0)
+    def missing_ranks(self) -> tuple[list[int], float]:
+        return self.barrier.missing_ranks() if self.barrier else ([], 0.0)
 
-    def share(self, nbytes: int) -> np.ndarray:
-        assert self.meeting is not None
-        self._gather_round()
-        self.arenas.append(SharedBytes(self.meeting.comm, nbytes))
+    def allocate_shared(self, nbytes: int) -> np.ndarray:
+        assert self.barrier is not None
+        self._wait_for_all()
+        self.arenas.append(SharedBytes(self.barrier.comm, nbytes))
         return self.arenas[-1].bytes
 
-    def facts(self, mine: Any) -> list[Any]:
-        self._gather_round()
+    def allgather_object(self, mine: Any) -> list[Any]:
+        self._wait_for_all()
         return self.comm.allgather(mine)
 
     def release(self) -> None:
-        self._gather_round()
+        self._wait_for_all()
         for arena in self.arenas:
             arena.free()
         self.arenas.clear()
-        if self.meeting is not None:
-            self.meeting.free()
-            self.meeting = None
+        if self.barrier is not None:
+            self.barrier.free()
+            self.barrier = None
 
     def close(self) -> None:
         self.release()
@@ -132,29 +132,29 @@ class MpiCommunicator(Communicator):
 
     def _arrive(self) -> None:
         """Waits for all ranks; what others wrote to the node's memory before they came is then visible."""
-        assert self.meeting is not None
+        assert self.barrier is not None
         for arena in self.arenas:
             arena.window.Sync()
-        self.meeting.arrive()
+        self.barrier.arrive()
         for arena in self.arenas:
             arena.window.Sync()
 
     def _finish(self, request: MPI.Request) -> None:
         """Completes a collective that all ranks have come to."""
-        assert self.meeting is not None
+        assert self.barrier is not None
         start = time.perf_counter()
-        self.meeting.sleep_until(request.Test, TRANSFER_NAP)
+        self.barrier.sleep_until(request.Test, TRANSFER_SLEEP)
         self.traffic.moved += time.perf_counter() - start
 
-    def _gather_round(self) -> None:
+    def _wait_for_all(self) -> None:
         """Waits for all ranks, at start and end too, where they may not have met yet."""
-        if self.meeting is not None:
-            self.meeting.arrive()
+        if self.barrier is not None:
+            self.barrier.arrive()
             return
         barrier = self.comm.Ibarrier()
         while not barrier.Test():
-            self.check()
-            time.sleep(LONGEST)
+            self.check_peers()
+            time.sleep(LONGEST_SLEEP)
 
 
 def open_world(found: Launcher) -> MpiCommunicator:

@@ -14,35 +14,35 @@ class SerialCommunicator(Communicator):
     def __init__(self) -> None:
         super().__init__(rank=0, size=1, local_rank=0, library="none")
 
-    def meet(self, pretend_nodes: int, stall_minutes: float) -> None:
+    def setup_nodes(self, pretend_nodes: int, stall_minutes: float) -> None:
         self.counters = [0] * COUNTERS
 
-    def take(self, counter: int, by: int = 1) -> int:
+    def fetch_add(self, counter: int, by: int = 1) -> int:
         self.counters[counter] += by
         return self.counters[counter] - by
 
-    def peek(self, counter: int) -> int:
+    def read_counter(self, counter: int) -> int:
         return self.counters[counter]
 
-    def stir(self) -> None:
+    def mark_alive(self) -> None:
         pass
 
     def wait_below(self, counter: int, limit: int) -> None:
         assert self.counters[counter] < limit, "nobody else would make it so"
 
-    def share(self, nbytes: int) -> np.ndarray:
+    def allocate_shared(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, dtype=np.uint8)
 
-    def broadcast(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
-        return word, body
+    def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
+        return flags, body
 
-    def gather(self, word: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
-        return word, [body]
+    def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
+        return flags, [body]
 
-    def facts(self, mine: Any) -> list[Any]:
+    def allgather_object(self, mine: Any) -> list[Any]:
         return [mine]
 
-    def first(self, size: int) -> SerialCommunicator:
+    def first_ranks(self, size: int) -> SerialCommunicator:
         return self
 
     def release(self) -> None:

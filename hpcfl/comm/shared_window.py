@@ -37,7 +37,11 @@ class SharedWindow:
             self.sync()
         comm.Barrier()
         self.sync()
-        self.arrived, self.beats, self.go = words[:ranks], words[ranks : 2 * ranks], words[2 * ranks :][:1]
+        self.arrived, self.alive, self.released = (
+            words[:ranks],
+            words[ranks : 2 * ranks],
+            words[2 * ranks :][:1],
+        )
         self.first_counter = 2 * ranks + 1
         self.counters = words[self.first_counter :]
 
@@ -45,7 +49,7 @@ class SharedWindow:
         """Makes this rank's writes seen, and those of others visible."""
         self.shared.window.Sync()
 
-    def take(self, counter: int, by: int = 1) -> int:
+    def fetch_add(self, counter: int, by: int = 1) -> int:
         """Returns the counter's value and advances it, in one step."""
         step, value = np.full(1, by, dtype=np.int64), np.empty(1, dtype=np.int64)
         window = self.shared.window
@@ -53,6 +57,6 @@ class SharedWindow:
         window.Flush(0)
         return int(value[0])
 
-    def peek(self, counter: int) -> int:
+    def read_counter(self, counter: int) -> int:
         """Returns the counter's value, perhaps a moment old."""
         return int(self.counters[counter])

@@ -85,18 +85,18 @@ def _meet(
     patience.step("starting MPI (does the launcher belong to this MPI?)", alone=False)
     refusal = ""
     try:
-        link = open_communicator(found)
+        comm = open_communicator(found)
     except Refused as error:
         if not is_first_process():
             return DONE  # the first process's code is the job's
-        link, refusal = SerialCommunicator(), " ".join(str(error).split())
+        comm, refusal = SerialCommunicator(), " ".join(str(error).split())
     if found is not None:
         LauncherWatchdog().start()
-    return run_guarded(link, lambda: _examine(link, found, config, out, refusal, early, patience))
+    return run_guarded(comm, lambda: _examine(comm, found, config, out, refusal, early, patience))
 
 
 def _examine(
-    link: Communicator,
+    comm: Communicator,
     found: Launcher | None,
     config: Config | Exception,
     out: str | None,
@@ -105,71 +105,71 @@ def _examine(
     patience: StepTimeout,
 ) -> int:
     """Gathers facts, prints what follows from them, and at last tries an exchange."""
-    with link.agreed():
+    with comm.raise_on_all():
         if isinstance(config, Exception):
             raise config
     assert isinstance(config, Config)
     from hpcfl.doctor.rank_info import collect_rank_info
 
     patience.step("looking at disks, data and devices")
-    mine = collect_rank_info(link, found, config, default_log_path(config) if out is None else Path(out))
+    mine = collect_rank_info(comm, found, config, default_log_path(config) if out is None else Path(out))
     patience.step("waiting for the other ranks", alone=False)
-    facts = link.facts(mine)
-    fed: RunPlan | None = None
-    with link.agreed():
-        if link.is_server and not any(each.dataset[1] for each in facts):
-            fed = plan_run(config)
+    infos = comm.allgather_object(mine)
+    plan: RunPlan | None = None
+    with comm.raise_on_all():
+        if comm.is_server and not any(each.dataset[1] for each in infos):
+            plan = plan_run(config)
     said = list(early)
-    if link.is_server:
-        for finding in _findings(facts, config, fed, refusal):
+    if comm.is_server:
+        for finding in _findings(infos, config, plan, refusal):
             print(finding.line(), flush=True)
             said.append(finding)
     patience.step("exchanging messages over MPI's shared memory", alone=False)
-    exchanged = _exchange(link)
-    if link.is_server:
+    exchanged = _exchange(comm)
+    if comm.is_server:
         if exchanged:
             print(exchanged.line())
         print(summary(said), flush=True)
-    return link.facts(FAILED if any(each.level == "problem" for each in said) else DONE)[0]
+    return comm.allgather_object(FAILED if any(each.level == "problem" for each in said) else DONE)[0]
 
 
 def _findings(
-    facts: Sequence[RankInfo], config: Config, fed: RunPlan | None, refusal: str
+    infos: Sequence[RankInfo], config: Config, plan: RunPlan | None, refusal: str
 ) -> Iterator[Finding]:
     """Yields what follows from the facts, in the order in which a run meets it."""
     from hpcfl.doctor import mpi_checks, rank_checks, storage_checks
     from hpcfl.doctor.requirements import requirements
 
     runtime = config.runtime
-    yield rank_checks.check_launch(facts, refusal)
-    yield mpi_checks.check_library(facts)
-    yield mpi_checks.check_fabric(facts)
-    yield mpi_checks.check_versions(facts)
-    yield rank_checks.check_cores(facts, runtime.threads)
-    yield rank_checks.check_binding(facts, runtime.threads)
-    yield rank_checks.check_devices(facts, runtime.device)
-    yield rank_checks.check_workers(facts, config.federation.per_round)
-    yield storage_checks.check_dataset(facts, config.data.name)
-    need = requirements(fed, facts) if fed else None
-    yield storage_checks.check_shared(facts, need, runtime.arena)
-    yield storage_checks.check_memory(facts, need)
-    yield storage_checks.check_output(facts)
-    yield storage_checks.check_lock(facts)
-    yield storage_checks.check_space(facts, need)
-    yield mpi_checks.check_segments(facts)
+    yield rank_checks.check_launch(infos, refusal)
+    yield mpi_checks.check_library(infos)
+    yield mpi_checks.check_fabric(infos)
+    yield mpi_checks.check_versions(infos)
+    yield rank_checks.check_cores(infos, runtime.threads)
+    yield rank_checks.check_binding(infos, runtime.threads)
+    yield rank_checks.check_devices(infos, runtime.device)
+    yield rank_checks.check_workers(infos, config.federation.per_round)
+    yield storage_checks.check_dataset(infos, config.data.name)
+    need = requirements(plan, infos) if plan else None
+    yield storage_checks.check_shared(infos, need, runtime.arena)
+    yield storage_checks.check_memory(infos, need)
+    yield storage_checks.check_output(infos)
+    yield storage_checks.check_lock(infos)
+    yield storage_checks.check_space(infos, need)
+    yield mpi_checks.check_segments(infos)
 
 
-def _exchange(link: Communicator) -> Finding | None:
+def _exchange(comm: Communicator) -> Finding | None:
     """Tries what a round does: ranks meet, a broadcast goes down, a gather comes up."""
-    if link.size == 1:
+    if comm.size == 1:
         return None
     import numpy as np
 
-    link.meet(pretend_nodes=1, stall_minutes=0)
-    link.broadcast(ControlFlags.GO, np.zeros(1, dtype=np.uint8))
+    comm.setup_nodes(pretend_nodes=1, stall_minutes=0)
+    comm.broadcast(ControlFlags.GO, np.zeros(1, dtype=np.uint8))
     start = time.perf_counter()
-    link.broadcast(ControlFlags.GO, np.zeros(1000, dtype=np.uint8))
-    _, arrived = link.gather(ControlFlags.GO, np.full(3, link.rank % 256, dtype=np.uint8))
+    comm.broadcast(ControlFlags.GO, np.zeros(1000, dtype=np.uint8))
+    _, arrived = comm.gather(ControlFlags.GO, np.full(3, comm.rank % 256, dtype=np.uint8))
     took = time.perf_counter() - start
     assert all(body.tolist() == [rank % 256] * 3 for rank, body in enumerate(arrived))
-    return ok("exchange", f"{link.size} ranks met and answered in {1000 * took:.1f} ms")
+    return ok("exchange", f"{comm.size} ranks met and answered in {1000 * took:.1f} ms")

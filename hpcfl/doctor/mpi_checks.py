@@ -20,15 +20,15 @@ MOST = 20
 """Names of files in one command."""
 
 
-def check_library(facts: Sequence[RankInfo]) -> Finding:
+def check_library(infos: Sequence[RankInfo]) -> Finding:
     """Which MPI is it, the same everywhere?"""
-    name, first = "MPI", facts[0]
+    name, first = "MPI", infos[0]
     if first.library.trouble:
         said = f"cannot be loaded ({first.library.trouble})"
         if first.launcher is None:
             return warning(name, f"{said}; one process needs none", INSTALL)
         return problem(name, said, INSTALL)
-    others = sorted({each.library.name for each in facts} - {first.library.name})
+    others = sorted({each.library.name for each in infos} - {first.library.name})
     if others:
         return problem(
             name,
@@ -39,14 +39,14 @@ def check_library(facts: Sequence[RankInfo]) -> Finding:
     return ok(name, f"{first.library.name} {source if first.library.path else ''}".strip())
 
 
-def check_fabric(facts: Sequence[RankInfo]) -> Finding:
+def check_fabric(infos: Sequence[RankInfo]) -> Finding:
     """What do nodes talk over, as far as it can be known?"""
-    name, first, nodes = "fabric", facts[0], len(by_host(facts))
+    name, first, nodes = "fabric", infos[0], len(by_host(infos))
     chosen = provider(first)
-    devices = sorted({device for each in facts for device in each.fabric})
+    devices = sorted({device for each in infos for device in each.fabric})
     seen = f"provider {chosen}" + (f", devices {first_few(devices)}" if devices else "")
     if nodes == 1:
-        return ok(name, f"{seen}; one node, nothing crosses it" if len(facts) > 1 else f"{seen}; one process")
+        return ok(name, f"{seen}; one node, nothing crosses it" if len(infos) > 1 else f"{seen}; one process")
     if first.wheel:
         return warning(
             name,
@@ -72,13 +72,13 @@ def provider(it: RankInfo) -> str:
     return f"unknown (MPI chooses{' among ' + ', '.join(loaded) if loaded else ''})"
 
 
-def check_segments(facts: Sequence[RankInfo]) -> Finding:
+def check_segments(infos: Sequence[RankInfo]) -> Finding:
     """What have killed jobs of this user left in the nodes' memory?"""
-    left = {host: own for host, ranks in by_host(facts).items() if (own := _left(ranks))}
+    left = {host: own for host, ranks in by_host(infos).items() if (own := _left(ranks))}
     if not left:
         return ok("left behind", "no stale shared-memory segments of this user")
     everything = [each for own in left.values() for each in own]
-    where = "" if len(by_host(facts)) == 1 else f" on {first_few(list(left))}"
+    where = "" if len(by_host(infos)) == 1 else f" on {first_few(list(left))}"
     return warning(
         "left behind",
         f"{plural(len(everything), 'segment')}{where}, {format_bytes(sum(each.nbytes for each in everything))}, "
@@ -97,10 +97,10 @@ def _remove(left: Sequence[Segment]) -> str:
     return f"rm {' '.join(each.path for each in left[:MOST])}{more}"
 
 
-def check_versions(facts: Sequence[RankInfo]) -> Finding:
+def check_versions(infos: Sequence[RankInfo]) -> Finding:
     """Do all ranks run the same software?"""
-    first = facts[0]
-    for each in facts:
+    first = infos[0]
+    for each in infos:
         for package, number in first.versions.items():
             if each.versions.get(package) != number:
                 return problem(

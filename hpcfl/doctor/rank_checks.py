@@ -21,36 +21,36 @@ OWN_MPIRUN = (
 )
 
 
-def by_host(facts: Sequence[RankInfo]) -> dict[str, list[RankInfo]]:
+def by_host(infos: Sequence[RankInfo]) -> dict[str, list[RankInfo]]:
     found: dict[str, list[RankInfo]] = {}
-    for each in facts:
+    for each in infos:
         found.setdefault(each.host, []).append(each)
     return found
 
 
-def check_launch(facts: Sequence[RankInfo], refusal: str = "") -> Finding:
+def check_launch(infos: Sequence[RankInfo], refusal: str = "") -> Finding:
     """Did the launcher start one job, or many processes that each think they are alone?
 
     `refusal` is why the ranks could not be linked.
     """
-    name, first = "launch", facts[0]
+    name, first = "launch", infos[0]
     if refusal:
         seen, _, remedy = refusal.rpartition("; ")
         return problem(name, seen, remedy)
-    if len(facts) == 1:
+    if len(infos) == 1:
         return _check_one(name, first)
-    hosts = by_host(facts)
+    hosts = by_host(infos)
     started = first.launcher.name if first.launcher else "an unknown launcher"
     counts = first_few([f"{host} {len(ranks)}" for host, ranks in hosts.items()])
-    nodes = sum(each.local_rank == 0 for each in facts)
+    nodes = sum(each.local_rank == 0 for each in infos)
     if nodes > len(hosts):
         return warning(
             name,
-            f"{started}: {plural(len(facts), 'rank')}, {plural(len(hosts), 'host')} ({counts}), where MPI sees "
+            f"{started}: {plural(len(infos), 'rank')}, {plural(len(hosts), 'host')} ({counts}), where MPI sees "
             f"{nodes} nodes: ranks of a host do not share memory",
             "start all ranks of a host in one container, or in containers with its /dev/shm and its name",
         )
-    return ok(name, f"{started}: {plural(len(facts), 'rank')} on {plural(len(hosts), 'node')} ({counts})")
+    return ok(name, f"{started}: {plural(len(infos), 'rank')} on {plural(len(hosts), 'node')} ({counts})")
 
 
 def _check_one(name: str, it: RankInfo) -> Finding:
@@ -77,26 +77,26 @@ def _number(environ: Mapping[str, str], key: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def check_cores(facts: Sequence[RankInfo], threads: int) -> Finding:
+def check_cores(infos: Sequence[RankInfo], threads: int) -> Finding:
     """Is there a core for every thread that computes? The server sleeps while workers train."""
-    workers = max(1, len(facts) - 1)
-    total = cores.total_cores((each.host, each.cores) for each in facts)
+    workers = max(1, len(infos) - 1)
+    total = cores.total_cores((each.host, each.cores) for each in infos)
     seen = f"{plural(workers, 'worker')} × {plural(threads, 'thread')} on {plural(total, 'core')}"
     if workers * threads <= total:
         return ok("cores", seen)
     return warning(
         "cores",
         f"{seen}: oversubscribed (results do not change)",
-        f"ask for {workers * threads} cores, or start {max(1, total // threads) + (len(facts) > 1)} ranks: "
+        f"ask for {workers * threads} cores, or start {max(1, total // threads) + (len(infos) > 1)} ranks: "
         "more only wait",
     )
 
 
-def check_binding(facts: Sequence[RankInfo], threads: int) -> Finding:
+def check_binding(infos: Sequence[RankInfo], threads: int) -> Finding:
     """May the ranks of a host run on different cores, on all that the job has there?"""
     name = "binding"
     narrow = 0
-    for host, ranks in by_host(facts).items():
+    for host, ranks in by_host(infos).items():
         sets = [each.cores[0] for each in ranks]
         used, there = frozenset().union(*sets), max(each.allotted for each in ranks)
         wanted = min(there, len(ranks) * threads)
@@ -105,21 +105,21 @@ def check_binding(facts: Sequence[RankInfo], threads: int) -> Finding:
             what = f"all {len(ranks)} ranks of {host} are bound to {same}"
             if len(set(sets)) > 1:
                 what = f"the {len(ranks)} ranks of {host} are bound to {plural(len(used), 'core')}"
-            return problem(name, f"{what}, the job has {there} there", _unbind(facts[0], threads))
+            return problem(name, f"{what}, the job has {there} there", _unbind(infos[0], threads))
         narrow += sum(len(own) < min(threads, there) for own in sets)
     if narrow:
         return warning(
             name,
             f"{plural(narrow, 'rank')} may run on fewer cores than runtime.threads = {threads}",
-            _unbind(facts[0], threads),
+            _unbind(infos[0], threads),
         )
-    return ok(name, _binding_words(facts))
+    return ok(name, _binding_words(infos))
 
 
-def _binding_words(facts: Sequence[RankInfo]) -> str:
-    sizes = sorted({len(each.cores[0]) for each in facts})
-    free = all(len(each.cores[0]) >= each.allotted for each in facts)
-    quota = min(each.cores[1] for each in facts)
+def _binding_words(infos: Sequence[RankInfo]) -> str:
+    sizes = sorted({len(each.cores[0]) for each in infos})
+    free = all(len(each.cores[0]) >= each.allotted for each in infos)
+    quota = min(each.cores[1] for each in infos)
     each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     words = "none: a rank may run on every core of the job" if free else f"{each} cores per rank"
     return words + ("" if math.isinf(quota) else f", within a quota of {quota:g} cores")
@@ -137,13 +137,13 @@ def _unbind(it: RankInfo, threads: int) -> str:
     return "mpirun -bind-to none"
 
 
-def check_devices(facts: Sequence[RankInfo], setting: str) -> Finding:
+def check_devices(infos: Sequence[RankInfo], setting: str) -> Finding:
     """Does every rank have the device that runtime.device asks for?"""
     name = "devices"
-    without = [host for host, ranks in by_host(facts).items() if not all(each.gpus.count for each in ranks)]
+    without = [host for host, ranks in by_host(infos).items() if not all(each.gpus.count for each in ranks)]
     if setting == "cpu":
         return ok(name, "cpu, as runtime.device says")
-    for each in facts:
+    for each in infos:
         if each.gpus.trouble:
             return problem(
                 name,
@@ -155,11 +155,11 @@ def check_devices(facts: Sequence[RankInfo], setting: str) -> Finding:
         return problem(
             name,
             f"runtime.device = 'cuda', but ranks on {first_few(without)} see no GPU",
-            _gpu_remedy(facts) + ", or set runtime.device=cpu",
+            _gpu_remedy(infos) + ", or set runtime.device=cpu",
         )
-    if len(without) == len(by_host(facts)):
-        if any(each.gpus.hardware for each in facts):
-            return warning(name, "there is a GPU, but torch does not see it: cpu", _gpu_remedy(facts))
+    if len(without) == len(by_host(infos)):
+        if any(each.gpus.hardware for each in infos):
+            return warning(name, "there is a GPU, but torch does not see it: cpu", _gpu_remedy(infos))
         return ok(name, "cpu: no GPU here")
     if without:
         return warning(
@@ -167,12 +167,12 @@ def check_devices(facts: Sequence[RankInfo], setting: str) -> Finding:
             f"ranks on {first_few(without)} see no GPU, others do: a device's type changes the last bits",
             "ask for the same on all nodes, or set runtime.device=cuda or cpu",
         )
-    return ok(name, "; ".join(_gpu_words(host, ranks) for host, ranks in by_host(facts).items()))
+    return ok(name, "; ".join(_gpu_words(host, ranks) for host, ranks in by_host(infos).items()))
 
 
-def _gpu_remedy(facts: Sequence[RankInfo]) -> str:
-    torch = facts[0].versions.get("torch", "")
-    if any(each.gpus.hardware for each in facts):
+def _gpu_remedy(infos: Sequence[RankInfo]) -> str:
+    torch = infos[0].versions.get("torch", "")
+    if any(each.gpus.hardware for each in infos):
         return f"install a torch with CUDA (this is {torch}) and look at CUDA_VISIBLE_DEVICES"
     return "ask the batch system for GPUs (Slurm: --gpus-per-node=)"
 
@@ -183,9 +183,9 @@ def _gpu_words(host: str, ranks: Sequence[RankInfo]) -> str:
     return f"{host}: {plural(len(ranks), 'rank')}, each sees {number}"
 
 
-def check_workers(facts: Sequence[RankInfo], per_round: int) -> Finding:
+def check_workers(infos: Sequence[RankInfo], per_round: int) -> Finding:
     """Will every worker have a client to train?"""
-    workers = max(1, len(facts) - 1)
+    workers = max(1, len(infos) - 1)
     seen = f"{plural(per_round, 'client')} per round for {plural(workers, 'worker')}"
     if workers <= per_round:
         return ok("clients", seen)

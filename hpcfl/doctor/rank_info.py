@@ -80,23 +80,23 @@ class RankInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def collect_rank_info(link: Communicator, found: Launcher | None, config: Config, out: Path) -> RankInfo:
+def collect_rank_info(comm: Communicator, found: Launcher | None, config: Config, out: Path) -> RankInfo:
     """Returns what this rank sees; torch is loaded here."""
-    set_up_torch(config.runtime, link.local_rank, on="cpu")
+    set_up_torch(config.runtime, comm.local_rank, on="cpu")
     from hpcfl.plan.machine import machine_like_here
     from hpcfl.runtime.arena import free_space
 
-    first, mpi = link.local_rank == 0, find_mpi_library()
+    first, mpi = comm.local_rank == 0, find_mpi_library()
     room, temporary = free_space(), tempfile.gettempdir()
     return RankInfo(
         platform.node(),
-        link.rank,
-        link.local_rank,
+        comm.rank,
+        comm.local_rank,
         found,
         {name: os.environ[name] for name in VARIABLES if name in os.environ},
         cores.own_cores(),
         allotted(),
-        find_gpus(config.runtime.device, link.local_rank),
+        find_gpus(config.runtime.device, comm.local_rank),
         (room.shared, _size(SHARED_MEMORY)),
         (temporary, room.mapped, mount_of(temporary)),
         machine_like_here(1, 1, 0, None, None, None).memory,

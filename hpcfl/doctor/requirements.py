@@ -27,35 +27,35 @@ class ObservedMachine(Machine):
         return self.where[rank]
 
 
-def requirements(fed: RunPlan, facts: Sequence[RankInfo]) -> Requirements:
+def requirements(plan: RunPlan, infos: Sequence[RankInfo]) -> Requirements:
     """Returns the bytes of arena and memory on each host, and of log and checkpoints."""
-    runtime, hosts = fed.config.runtime, list(by_host(facts))
-    known = (fed.architectures, fed.data.shape, *fed.dims)
-    counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
-    forecast = Forecast(fed, counted, observed_machine(facts, runtime.device), process_memory())
-    states = sum(forecast.records.state(i).nbytes for i in range(len(fed.clients)))
+    runtime, hosts = plan.config.runtime, list(by_host(infos))
+    known = (plan.architectures, plan.data.shape, *plan.dims)
+    counted = costs(*known, plan.config.train.batch_size, runtime.inference_batch)
+    forecast = Forecast(plan, counted, observed_machine(infos, runtime.device), process_memory())
+    states = sum(forecast.layouts.state(i).nbytes for i in range(len(plan.clients)))
     return Requirements(
         {host: forecast.arena(node) for node, host in enumerate(hosts)},
         {host: forecast.node_memory(node).total for node, host in enumerate(hosts)},
         {
-            "log": expected_log_size(fed),
+            "log": expected_log_size(plan),
             "checkpoints": int(1.5 * states),
         },  # two of them, and one being written
     )
 
 
-def observed_machine(facts: Sequence[RankInfo], device: str) -> ObservedMachine:
+def observed_machine(infos: Sequence[RankInfo], device: str) -> ObservedMachine:
     """Returns the machine that the ranks see; where a GPU is asked for and missing, as if it were there."""
-    hosts = list(by_host(facts))
+    hosts = list(by_host(infos))
     return ObservedMachine(
-        ranks=len(facts),
+        ranks=len(infos),
         nodes=len(hosts),
-        devices=max(device == "cuda", *(each.gpus.count for each in facts)),
-        cores=min(max(1, math.floor(min(each.allotted, each.cores[1]))) for each in facts),
-        memory=min(each.memory for each in facts),
+        devices=max(device == "cuda", *(each.gpus.count for each in infos)),
+        cores=min(max(1, math.floor(min(each.allotted, each.cores[1]))) for each in infos),
+        memory=min(each.memory for each in infos),
         device_memory=None,
-        shared=min(each.shared[0] for each in facts),
-        where=tuple(hosts.index(each.host) for each in facts),
+        shared=min(each.shared[0] for each in infos),
+        where=tuple(hosts.index(each.host) for each in infos),
     )
 
 

@@ -30,25 +30,25 @@ class Requirements:
     """In the directory of the log, by what it is for."""
 
 
-def check_shared(facts: Sequence[RankInfo], needs: Requirements | None, setting: str) -> Finding:
+def check_shared(infos: Sequence[RankInfo], needs: Requirements | None, setting: str) -> Finding:
     """Does the arena fit into shared memory, and where does it go if it does not?"""
     from hpcfl.runtime.arena import SPARE, FreeSpace, choose_arena
 
     name = "shared memory"
-    least = min(facts, key=lambda each: each.shared[0])
+    least = min(infos, key=lambda each: each.shared[0])
     seen = f"{format_bytes(least.shared[0])} free of {format_bytes(least.shared[1])} on {least.host}"
     if needs is None:
         return ok(name, seen + UNKNOWN)
     most = max(needs.arena.values())
     seen = f"{seen}, the arena needs {format_bytes(most)} and leaves {format_bytes(SPARE)} to others"
-    rooms = {each.host: FreeSpace(each.shared[0], each.temporary[1]) for each in facts}
+    rooms = {each.host: FreeSpace(each.shared[0], each.temporary[1]) for each in infos}
     try:
         kind, why = choose_arena(setting, [(host, 0, need) for host, need in needs.arena.items()], rooms)
     except BadInput as error:
         return problem(name, f"{seen}: {error}", f"set runtime.arena=auto, or {LARGER}")
     if not why:
         return ok(name, f"{seen}: {kind}")
-    directory, _, mount = facts[0].temporary
+    directory, _, mount = infos[0].temporary
     if kind == "private":
         return warning(
             name,
@@ -63,14 +63,14 @@ def check_shared(facts: Sequence[RankInfo], needs: Requirements | None, setting:
     )
 
 
-def check_memory(facts: Sequence[RankInfo], needs: Requirements | None) -> Finding:
+def check_memory(infos: Sequence[RankInfo], needs: Requirements | None) -> Finding:
     """Do all ranks of a node fit into its memory?"""
-    least = min(facts, key=lambda each: each.memory)
+    least = min(infos, key=lambda each: each.memory)
     seen = f"{format_bytes(least.memory)} on {least.host}"
     if needs is None:
         return ok("memory", seen + UNKNOWN)
     for host, need in needs.memory.items():
-        there = by_host(facts)[host][0].memory
+        there = by_host(infos)[host][0].memory
         if need > there:
             return problem(
                 "memory",
@@ -80,13 +80,13 @@ def check_memory(facts: Sequence[RankInfo], needs: Requirements | None) -> Findi
     return ok("memory", f"{seen}, about {format_bytes(max(needs.memory.values()))} needed")
 
 
-def check_output(facts: Sequence[RankInfo]) -> Finding:
+def check_output(infos: Sequence[RankInfo]) -> Finding:
     """Can the log be written? Rank 0 writes it."""
-    name, place = "output", _place(facts)
+    name, place = "output", _place(infos)
     if place.trouble:
         remedy = f"mkdir -p {place.directory}" if place.missing else "choose another --out"
         return problem(name, f"cannot write to {place.directory}: {place.trouble}", remedy)
-    others = [each.host for each in facts if each.place and each.place.trouble]
+    others = [each.host for each in infos if each.place and each.place.trouble]
     if others:
         return warning(
             name,
@@ -96,13 +96,13 @@ def check_output(facts: Sequence[RankInfo]) -> Finding:
     return ok(name, f"{place.directory} can be written to ({place.mount.kind})")
 
 
-def check_lock(facts: Sequence[RankInfo]) -> Finding:
+def check_lock(infos: Sequence[RankInfo]) -> Finding:
     """Can a file be locked there, against a second job and for HDF5's readers?"""
-    name, place = "lock", _place(facts)
+    name, place = "lock", _place(infos)
     if place.trouble:
         return ok(name, "not tried: nothing can be written there")
     if place.lock:
-        off = facts[0].environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0", "BEST_EFFORT")
+        off = infos[0].environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0", "BEST_EFFORT")
         seen = f"a file in {place.directory} cannot be locked: {place.lock} ({place.mount.kind})"
         elsewhere = "choose an --out on another file system (Lustre: one mounted with flock)"
         if off:
@@ -124,9 +124,9 @@ def check_lock(facts: Sequence[RankInfo]) -> Finding:
     return ok(name, "files can be locked there")
 
 
-def check_space(facts: Sequence[RankInfo], needs: Requirements | None) -> Finding:
+def check_space(infos: Sequence[RankInfo], needs: Requirements | None) -> Finding:
     """Is there room for the log, twice, and for what else the run keeps?"""
-    name, place = "disk space", _place(facts)
+    name, place = "disk space", _place(infos)
     if place.trouble:
         return ok(name, "not known: nothing can be written there")
     seen = f"{format_bytes(place.free)} free in {place.directory}"
@@ -143,16 +143,16 @@ def check_space(facts: Sequence[RankInfo], needs: Requirements | None) -> Findin
     return ok(name, f"{seen}; quotas are not looked at")
 
 
-def check_dataset(facts: Sequence[RankInfo], data: str) -> Finding:
+def check_dataset(infos: Sequence[RankInfo], data: str) -> Finding:
     """Is the dataset there, the same on all nodes?"""
     name = "dataset"
-    without = [each for each in facts if each.dataset[1]]
+    without = [each for each in infos if each.dataset[1]]
     if without:
         seen, _, remedy = without[0].dataset[1].partition("; ")
-        hosts = [host for host, ranks in by_host(facts).items() if any(each.dataset[1] for each in ranks)]
-        where = "" if len(hosts) == len(by_host(facts)) else f" (on {first_few(hosts)})"
+        hosts = [host for host, ranks in by_host(infos).items() if any(each.dataset[1] for each in ranks)]
+        where = "" if len(hosts) == len(by_host(infos)) else f" (on {first_few(hosts)})"
         return problem(name, seen + where, remedy or "hpcfl data list shows what there is")
-    if len({each.dataset[0] for each in facts}) > 1:
+    if len({each.dataset[0] for each in infos}) > 1:
         return problem(
             name,
             "the ranks read different configurations or data",
@@ -161,7 +161,7 @@ def check_dataset(facts: Sequence[RankInfo], data: str) -> Finding:
     return ok(name, f"{data} is there")
 
 
-def _place(facts: Sequence[RankInfo]) -> OutputDirectory:
+def _place(infos: Sequence[RankInfo]) -> OutputDirectory:
     """Returns what rank 0, which writes the log, sees."""
-    assert facts[0].place is not None
-    return facts[0].place
+    assert infos[0].place is not None
+    return infos[0].place

@@ -1,4 +1,4 @@
-"""One run on ranks that have met: settled, assembled, run."""
+"""Assembles one run on ranks that are connected: its parts on this rank, its log, its checkpoints."""
 
 from __future__ import annotations
 
@@ -37,81 +37,81 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunHooks:
-    """What a run finds around it."""
+    """Callbacks and limits that the caller of a run provides."""
 
-    screen: Callable[[int], ProgressLines]
-    """What rank 0 shows, given the number of rounds."""
-    asked: Callable[[], bool] = lambda: False
-    """Whether this rank was asked to stop."""
-    began: float = field(default_factory=time.time)
-    """When the time that the run may take began."""
-    begin: Callable[[], None] = lambda: None
-    """Called on rank 0 once the run is this job's alone, before anything is done."""
+    make_display: Callable[[int], ProgressLines]
+    """Makes what rank 0 shows, given the number of rounds."""
+    stop_requested: Callable[[], bool] = lambda: False
+    """Says whether a signal asked this rank to stop."""
+    started: float = field(default_factory=time.time)
+    """When the job's time limit began to count, on the system's clock."""
+    on_start: Callable[[], None] = lambda: None
+    """Called on rank 0 when the run's lock is held, before any work."""
     may_exit: bool = True
-    """Whether a round that cannot end in time ends the process."""
-    belongs: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of the log that say what the run is part of."""
+    """Whether the process may exit when a round cannot end before the time limit."""
+    log_attributes: Mapping[str, str] = field(default_factory=dict)
+    """Attributes of the log that name the study and the cell of this run."""
 
 
 def run_federation(
-    link: Communicator, checked: RunPlan | Exception, out: Path | None, fresh: bool, around: RunHooks
+    comm: Communicator, plan_or_problem: RunPlan | Exception, out: Path | None, fresh: bool, hooks: RunHooks
 ) -> int:
     """Runs a planned federation, or raises what is wrong with it, on every rank; returns the exit code.
 
     What may stop a run is settled before torch is loaded.
     """
-    with link.agreed():
-        if isinstance(checked, Exception):
-            raise checked
-    assert isinstance(checked, RunPlan)
-    config = checked.config
-    with link.agreed():
-        if len(set(link.facts((fingerprint(config), *checked.checksums.values())))) > 1:
+    with comm.raise_on_all():
+        if isinstance(plan_or_problem, Exception):
+            raise plan_or_problem
+    assert isinstance(plan_or_problem, RunPlan)
+    config = plan_or_problem.config
+    with comm.raise_on_all():
+        if len(set(comm.allgather_object((fingerprint(config), *plan_or_problem.checksums.values())))) > 1:
             raise BadInput(
                 "the ranks read different configurations, data or splits: start them all with the same"
             )
     path = default_log_path(config) if out is None else out
-    show = around.screen(config.federation.rounds) if link.is_server else None
-    standing, lock = ExistingRun(), RunLock(path)
+    display = hooks.make_display(config.federation.rounds) if comm.is_server else None
+    existing, lock = ExistingRun(), RunLock(path)
     try:
-        with link.agreed():
-            if show:
-                standing = find_existing_run(path, checked, fresh, show.note)
-                if not standing.finished:
-                    lock.take()
-                    around.begin()
-                    standing = find_existing_run(
-                        path, checked, fresh, lambda text: None
+        with comm.raise_on_all():
+            if display:
+                existing = find_existing_run(path, plan_or_problem, fresh, display.print)
+                if not existing.finished:
+                    lock.acquire()
+                    hooks.on_start()
+                    existing = find_existing_run(
+                        path, plan_or_problem, fresh, lambda text: None
                     )  # nobody else writes it now
-        if link.facts(standing.finished)[0]:
+        if comm.allgather_object(existing.finished)[0]:
             return DONE
-        with link.agreed():
-            if link.local_rank == 0:  # the others of this node then find the images in memory
-                verify_images(checked.data)
-        if show and link.size > 1 and "torch" not in sys.modules:
-            show.note(f"hpcfl: starting {link.size} ranks")
-        with show or nullcontext(), HeartbeatThread(path, link) if show else nullcontext():
-            return _assemble_and_run(link, checked, path, fresh, standing.log, around, show)
+        with comm.raise_on_all():
+            if comm.local_rank == 0:  # the others of this node then find the images in memory
+                verify_images(plan_or_problem.data)
+        if display and comm.size > 1 and "torch" not in sys.modules:
+            display.print(f"hpcfl: starting {comm.size} ranks")
+        with display or nullcontext(), HeartbeatThread(path, comm) if display else nullcontext():
+            return _assemble_and_run(comm, plan_or_problem, path, fresh, existing.log, hooks, display)
     finally:
         lock.release()
 
 
 def _assemble_and_run(
-    link: Communicator,
-    fed: RunPlan,
+    comm: Communicator,
+    plan: RunPlan,
     path: Path,
     fresh: bool,
     old: Run | None,
-    around: RunHooks,
-    show: ProgressLines | None,
+    hooks: RunHooks,
+    display: ProgressLines | None,
 ) -> int:
     """Assembles this rank's parts, server or worker or both, and runs the rounds."""
-    runtime = fed.config.runtime
-    with link.agreed():
-        device = set_up_torch(runtime, link.local_rank)
+    runtime = plan.config.runtime
+    with comm.raise_on_all():
+        device = set_up_torch(runtime, comm.local_rank)
 
     from hpcfl.checkpoint.coordinator import CheckpointCoordinator
-    from hpcfl.checkpoint.restore import before, restore_run
+    from hpcfl.checkpoint.restore import earlier_rows, restore_run
     from hpcfl.checkpoint.writer import CheckpointWriter
     from hpcfl.comm.codec import PrototypeCodec
     from hpcfl.engine.rounds import run
@@ -123,76 +123,110 @@ def _assemble_and_run(
     from hpcfl.models.pretrained import read_pretrained
     from hpcfl.runtime.placement import place_clients
     from hpcfl.runtime.scheduling import CostModel
+    from hpcfl.training.client_layout import ClientLayouts
     from hpcfl.training.step.options import all_step_options, describe_options
 
-    known = (fed.architectures, fed.data.shape, *fed.dims)
+    network_args = (plan.architectures, plan.data.shape, *plan.dims)
     mine = None
-    with link.agreed():  # counting FLOPs loads torch's compiler, a second of CPU time: rank 0 counts for all
-        mine = costs(*known, fed.config.train.batch_size, runtime.inference_batch) if link.is_server else None
-    counted = link.facts(mine)[0]
+    with (
+        comm.raise_on_all()
+    ):  # rank 0 counts FLOPs for all: that loads torch's compiler, a second of CPU time
+        mine = (
+            costs(*network_args, plan.config.train.batch_size, runtime.inference_batch)
+            if comm.is_server
+            else None
+        )
+    network_costs = comm.allgather_object(mine)[0]
     pretrained: dict[str, Any] = {}
-    with link.agreed():
-        pretrained = read_pretrained(fed.config.models.pretrained, *known)
-    link.meet(runtime.pretend_nodes, runtime.stall_minutes)
-    cost = CostModel(
-        [counted[client.architecture].flops * len(client.train) for client in fed.clients],
-        [fed.architectures.index(client.architecture) for client in fed.clients],
+    with comm.raise_on_all():
+        pretrained = read_pretrained(plan.config.models.pretrained, *network_args)
+    comm.setup_nodes(runtime.pretend_nodes, runtime.stall_minutes)
+    cost_model = CostModel(
+        [network_costs[client.architecture].flops * len(client.train) for client in plan.clients],
+        [plan.architectures.index(client.architecture) for client in plan.clients],
     )
-    chosen = all_step_options(runtime, device.type, fed.architectures)
-    placed = place_clients(link, fed, cost, device, chosen)
-    method = build_method(fed.recipe, fed.config, fed.dims, device, samples=int(fed.class_counts_MK.sum()))
-    wire = PrototypeCodec(*fed.dims, counts=fed.recipe.sends_counts, mask_KD=method.mask_KD)
-    store, token = CheckpointStore(checkpoint_directory(path)), link.facts(os.urandom(4).hex())[0]
-    saver = CheckpointWriter(store.path, link.rank, token, lambda i: worker.state(i))
+    options = all_step_options(runtime, device.type, plan.architectures)
+    with comm.raise_on_all():  # a user's network may be missing on one node
+        layouts = ClientLayouts(plan, options)
+    sizes = [layouts.layout(i).nbytes for i in range(len(plan.clients))]
+    placement = place_clients(comm, runtime, cost_model, device, sizes)
+    method = build_method(plan.spec, plan.config, plan.dims, device, samples=int(plan.class_counts_MK.sum()))
+    codec = PrototypeCodec(*plan.dims, counts=plan.spec.sends_counts, mask_KD=method.mask_KD)
+    store, token = CheckpointStore(checkpoint_directory(path)), comm.allgather_object(os.urandom(4).hex())[0]
+    checkpoint_writer = CheckpointWriter(store.path, comm.rank, token, lambda i: worker.client_state(i))
     worker = Worker(
-        *(fed, method, device, chosen, placed.records, placed.arena, placed.roster.clients, pretrained),
-        about_to_change=saver.before,
+        *(
+            plan,
+            method,
+            device,
+            options,
+            layouts,
+            placement.arena,
+            placement.queue.clients,
+            pretrained,
+        ),
+        before_change=checkpoint_writer.save_before_change,
     )
-    whose = identity(fed.config, *fed.checksums.values())
-    note = show.note if show else lambda text: None
-    resumed = restore_run(link, fed, store, whose, old, worker, placed.roster, method, note)
-    if resumed is None:
-        for i in placed.roster.share():
-            worker.start(i)
-        saver.note(placed.roster.clients)
+    run_identity = identity(plan.config, *plan.checksums.values())
+    print_line = display.print if display else lambda text: None
+    restored = restore_run(comm, plan, store, run_identity, old, worker, placement.queue, method, print_line)
+    if restored is None:
+        for i in placement.queue.own_share():
+            worker.initialise(i)
+        checkpoint_writer.mark_changed(placement.queue.clients)
     server = None
-    with link.agreed():
-        if show:
-            where = placed.words() | {
+    with comm.raise_on_all():
+        if display:
+            where = placement.log_attributes() | {
                 "device": str(device),
-                "step": describe_options(chosen),
-                **around.belongs,
+                "step": describe_options(options),
+                **hooks.log_attributes,
             }
-            done = resumed.round if resumed else -1
+            done = restored.round if restored else -1
             # a finished run that cannot be extended is not given up for one that may never come so far
-            kept = fresh or (old is not None and old.status == "finished" and resumed is None)
-            rows = before(old, done, fed.config) if old and not kept else None
-            log = create_log(path, kept, fed, link, counted, where, rows)
+            keep_old = fresh or (old is not None and old.status == "finished" and restored is None)
+            rows = earlier_rows(old, done, plan.config) if old and not keep_old else None
+            log = create_log(path, keep_old, plan, comm, network_costs, where, rows)
             prepare_checkpoint_directory(store, log, done)
-            pieces: list[FileRange | None] = [*resumed.pieces] if resumed else [None] * len(fed.clients)
-            last = tuple(name for name, way in chosen.items() if way.channels_last)
-            keeper = CheckpointCoordinator(store, runtime, whose, last, token, pieces)
-            deadline = Deadline(end_time(runtime.walltime_minutes, around.began))
-            server = Server(fed, method, wire, log, placed.cores, cost, device, keeper, deadline, show.row)
-            print_startup(show, fed, link, placed, device, old, resumed, log.kept)
-            if around.may_exit:
+            ranges: list[FileRange | None] = [*restored.clients] if restored else [None] * len(plan.clients)
+            last = tuple(name for name, each in options.items() if each.channels_last)
+            checkpoints = CheckpointCoordinator(store, runtime, run_identity, last, token, ranges)
+            deadline = Deadline(end_time(runtime.walltime_minutes, hooks.started))
+            server = Server(
+                plan,
+                method,
+                codec,
+                log,
+                placement.cores,
+                cost_model,
+                device,
+                checkpoints,
+                deadline,
+                display.show_row,
+            )
+            print_startup(display, plan, comm, placement, device, old, restored, log.kept)
+            if hooks.may_exit:
                 deadline.start(lambda: exit_out_of_time(server))
-    first, new = (resumed.round + 1, server.load(resumed.state) if server else None) if resumed else (0, None)
-    word = run(
-        *(fed, method, link, wire, placed.roster, cost, worker, server, saver),
-        *(around.asked, first, new),
+    first, new = (
+        (restored.round + 1, server.load(restored.state) if server else None) if restored else (0, None)
     )
-    if server and show:
+    flags = run(
+        *(plan, method, comm, codec, placement.queue, cost_model, worker, server, checkpoint_writer),
+        *(hooks.stop_requested, first, new),
+    )
+    if server and display:
         server.deadline.cancel()
         server.log.close(server.status)
-        if ControlFlags.FAILED not in word:
-            show.note(f"hpcfl: {server.summary()}; log: {path}")
-    if ControlFlags.FAILED in word:
+        if ControlFlags.FAILED not in flags:
+            display.print(f"hpcfl: {server.summary()}; log: {path}")
+    if ControlFlags.FAILED in flags:
         raise RunFailed(
             f"{failure_reason(server)}; log: {path}" if server else "the run failed: rank 0 says why"
         )
-    if ControlFlags.EARLY in word:
-        if server and show:
-            show.note(f"hpcfl: stopped early; the same command goes on after round {server.log.rounds_done}")
+    if ControlFlags.EARLY in flags:
+        if server and display:
+            display.print(
+                f"hpcfl: stopped early; the same command goes on after round {server.log.rounds_done}"
+            )
         return STOPPED
     return DONE

@@ -24,14 +24,14 @@ T = TypeVar("T")
 def launch_train(path: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
     """Runs the federation that the configuration describes and returns the exit code.
 
-    The configuration is checked first, before torch and MPI are loaded; bad input under a launcher is
+    The configuration is plan_or_problem first, before torch and MPI are loaded; bad input under a launcher is
     agreed on by all ranks, so that one of them speaks and all end alike.
     """
-    checked = result_or_problem(lambda: plan_run(load_config(path, settings)))
+    plan_or_problem = result_or_problem(lambda: plan_run(load_config(path, settings)))
 
-    def body(link: Communicator, found: Launcher | None, signals: StopSignals) -> int:
-        around = RunHooks(lambda rounds: choose_display(rounds, found), lambda: signals.asked)
-        return run_federation(link, checked, Path(out) if out is not None else None, fresh, around)
+    def body(comm: Communicator, launcher: Launcher | None, signals: StopSignals) -> int:
+        hooks = RunHooks(lambda rounds: choose_display(rounds, launcher), lambda: signals.received)
+        return run_federation(comm, plan_or_problem, Path(out) if out is not None else None, fresh, hooks)
 
     return run_on_ranks(body)
 
@@ -49,15 +49,15 @@ def result_or_problem(make: Callable[[], T]) -> T | Exception:
 def run_on_ranks(body: Callable[[Communicator, Launcher | None, StopSignals], int]) -> int:
     """Runs a command's part of this rank, with all that watches over it, and returns the exit code."""
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints where every thread stands
-    found = find_launcher()
+    launcher = find_launcher()
     try:
-        link = open_communicator(found)
+        comm = open_communicator(launcher)
     except Refused:
         if is_first_process():
             raise
         time.sleep(SETTLE)
         return BAD_INPUT
-    if found is not None:
+    if launcher is not None:
         LauncherWatchdog().start()
-    with StopSignals(link.is_server, open_mpi=found is not None and found.open_mpi is True) as signals:
-        return run_guarded(link, lambda: body(link, found, signals))
+    with StopSignals(comm.is_server, open_mpi=launcher is not None and launcher.open_mpi is True) as signals:
+        return run_guarded(comm, lambda: body(comm, launcher, signals))

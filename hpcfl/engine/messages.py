@@ -1,4 +1,4 @@
-"""What a run says when it begins and when it ends, and the room it makes for its checkpoints."""
+"""What a run prints when it starts and when it fails; and its directory of checkpoints."""
 
 from __future__ import annotations
 
@@ -32,58 +32,58 @@ def prepare_checkpoint_directory(store: CheckpointStore, log: LogWriter, last: i
         store.path.mkdir(exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write {store.path}: {error.strerror}") from None
-    store.forget_after(last)
+    store.remove_after(last)
 
 
 def exit_out_of_time(server: Server) -> None:
     """Ends this job at once: its time is over before the round is. Called by a timer, so without MPI."""
-    done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
+    done, rounds = server.log.rounds_done, server.plan.config.federation.rounds
     print_error(f"hpcfl: no time left to end round {done + 1} of {rounds}; the same command continues")
     os._exit(STOPPED)
 
 
 def print_startup(
-    show: ProgressLines,
-    fed: RunPlan,
-    link: Communicator,
-    placed: Placement,
+    display: ProgressLines,
+    plan: RunPlan,
+    comm: Communicator,
+    placement: Placement,
     device: object,
     old: Run | None,
-    resumed: RestoredRun | None,
+    restored: RestoredRun | None,
     kept: Path,
 ) -> None:
     """Says what is about to run; `kept` is the name that an old log was given."""
-    show.note(_headline(fed, link, placed, device))
-    if resumed:
-        show.note(f"hpcfl: continues after round {resumed.round + 1} of {fed.config.federation.rounds}")
+    display.print(_headline(plan, comm, placement, device))
+    if restored:
+        display.print(f"hpcfl: continues after round {restored.round + 1} of {plan.config.federation.rounds}")
     elif old:
         aside = f"; the finished one is kept as {kept}" if old.path != kept else ""
-        show.note(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
-    for remark in remarks(fed.recipe, *fed.dims, fed.config.federation.rounds):
-        show.note(f"hpcfl: {remark}")
-    if fed.unowned:
-        show.note(f"hpcfl: classes that belong to no client: {', '.join(map(str, fed.unowned))}")
+        display.print(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
+    for remark in remarks(plan.spec, *plan.dims, plan.config.federation.rounds):
+        display.print(f"hpcfl: {remark}")
+    if plan.unowned:
+        display.print(f"hpcfl: classes that belong to no client: {', '.join(map(str, plan.unowned))}")
 
 
-def _headline(fed: RunPlan, link: Communicator, placed: Placement, device: object) -> str:
-    config = fed.config
-    nets = Counter(client.architecture for client in fed.clients)
+def _headline(plan: RunPlan, comm: Communicator, placement: Placement, device: object) -> str:
+    config = plan.config
+    nets = Counter(client.architecture for client in plan.clients)
     crowded = (
         ", oversubscribed (results do not change)"
-        if len(link.workers) * config.runtime.threads > placed.cores
+        if len(comm.workers) * config.runtime.threads > placement.cores
         else ""
     )
     return (
-        f"hpcfl: {config.method.name} on {config.data.name}, {len(fed.clients)} clients "
+        f"hpcfl: {config.method.name} on {config.data.name}, {len(plan.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
-        f"{plural(link.size, 'rank')} on {plural(placed.nodes, 'node')}, {plural(placed.cores, 'core')}"
-        f"{crowded}; {device}, {placed.placement}, {placed.arena.kind} arena"
-        f"{f' ({placed.why})' if placed.why else ''}"
+        f"{plural(comm.size, 'rank')} on {plural(placement.nodes, 'node')}, {plural(placement.cores, 'core')}"
+        f"{crowded}; {device}, {placement.placement}, {placement.arena.kind} arena"
+        f"{f' ({placement.why})' if placement.why else ''}"
     )
 
 
 def failure_reason(server: Server) -> str:
-    done, rounds = server.log.rounds_done, server.fed.config.federation.rounds
+    done, rounds = server.log.rounds_done, server.plan.config.federation.rounds
     if server.status == "diverged" and not server.diverged_M.all():
         return f"the server's training diverged in round {done} of {rounds}; lower train.lr"
     if server.status == "diverged":

@@ -45,17 +45,17 @@ class ProgressLines:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def note(self, text: str) -> None:
+    def print(self, text: str) -> None:
         print_line(text)
 
-    def row(self, t: int, row: Mapping[str, Any]) -> None:
-        self.note(f"round {t + 1}/{self.rounds}  {describe_row(row)}")
+    def show_row(self, t: int, row: Mapping[str, Any]) -> None:
+        self.print(f"round {t + 1}/{self.rounds}  {describe_row(row)}")
 
 
 class NoProgress(ProgressLines):
     """Shows nothing."""
 
-    def note(self, text: str) -> None:
+    def print(self, text: str) -> None:
         pass
 
 
@@ -67,11 +67,13 @@ class ProgressBar(ProgressLines):
         console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
         number = TextColumn("round {task.completed}/{task.total}", table_column=Column(no_wrap=True))
         bar = [BarColumn(20)] if console.width >= WIDE else []
-        facts = TextColumn(
+        description = TextColumn(
             "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
         )
         left = TimeRemainingColumn(table_column=Column(no_wrap=True))
-        self.progress = Progress(number, *bar, facts, left, console=console, auto_refresh=False, expand=True)
+        self.progress = Progress(
+            number, *bar, description, left, console=console, auto_refresh=False, expand=True
+        )
         self.task = self.progress.add_task("starting", total=rounds)
 
     def __enter__(self) -> ProgressLines:
@@ -81,26 +83,26 @@ class ProgressBar(ProgressLines):
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def note(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self.progress.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-    def row(self, t: int, row: Mapping[str, Any]) -> None:
+    def show_row(self, t: int, row: Mapping[str, Any]) -> None:
         self.progress.update(self.task, completed=t + 1, description=describe_row(row), refresh=True)
 
 
-def choose_display(rounds: int, found: Launcher | None) -> ProgressLines:
+def choose_display(rounds: int, launcher: Launcher | None) -> ProgressLines:
     """Returns the screen that fits where the output goes; Open MPI's mpirun passes on whole lines only."""
     terminal = None
     if os.environ.get("TERM", "dumb") == "dumb":
         return ProgressLines(rounds)
-    if found is not None:
-        terminal = None if found.open_mpi else _launcher_terminal()
+    if launcher is not None:
+        terminal = None if launcher.open_mpi else _launcher_terminal()
     else:
         terminal = sys.stdout.fileno() if sys.stdout.isatty() else None
     if terminal is None:
         return ProgressLines(rounds)
     width = os.get_terminal_size(terminal).columns or 80
-    if found is not None:
+    if launcher is not None:
         os.close(terminal)
     return ProgressBar(rounds, Console(force_terminal=True, width=width))
 

@@ -1,4 +1,4 @@
-"""What all ranks told of a round, put together by client, so that no sum depends on who trained whom."""
+"""Metrics of a round, gathered from all ranks and put in client order, so that no sum depends on ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RoundMetrics:
     """A round in numbers: rows of the log, right answers by inference, CPU seconds on clients and in all."""
 
     row: dict[str, Any]
-    right_M: dict[str, np.ndarray]
+    correct_M: dict[str, np.ndarray]
     evaluated: bool
     work: float
     cpu: float
@@ -37,13 +37,13 @@ class MetricsCollector:
         self.count_MK = count_MK
         self.norm_MK = np.full(count_MK.shape, np.nan)
 
-    def __call__(self, bodies: Sequence[np.ndarray]) -> RoundMetrics:
+    def __call__(self, messages: Sequence[np.ndarray]) -> RoundMetrics:
         """Returns what the ranks' reports say."""
         clients, classes = self.count_MK.shape
-        told = [decode_metrics(body, classes) for body in bodies]
-        every = np.concatenate([records for _, records, _ in told])
-        rank_R = np.repeat(np.arange(len(told)), [len(records) for _, records, _ in told])
-        trained, looked = every["trained"], every[every["evaluated"]]
+        decoded = [decode_metrics(body, classes) for body in messages]
+        every = np.concatenate([records for _, records, _ in decoded])
+        rank_R = np.repeat(np.arange(len(decoded)), [len(records) for _, records, _ in decoded])
+        trained, evaluated = every["trained"], every[every["evaluated"]]
         who = every["client"][trained]
 
         def by_client(name: str) -> np.ndarray:
@@ -52,9 +52,9 @@ class MetricsCollector:
             return value_M
 
         accepted_M = np.nan_to_num(by_client("accepted")).astype(np.int64)
-        right_M = np.nan_to_num(by_client("right"))
+        correct_M = np.nan_to_num(by_client("right"))
         silhouette_M = np.full(clients, np.nan)
-        silhouette_M[looked["client"]] = looked["silhouette"]
+        silhouette_M[evaluated["client"]] = evaluated["silhouette"]
         rank_M = np.full(clients, -1)
         rank_M[who] = rank_R[trained]
         norm_MK = by_client("norm")
@@ -67,19 +67,19 @@ class MetricsCollector:
             "/client/rank": rank_M,
             "/client/silhouette": silhouette_M,
             "/client/accepted": accepted_M,
-            "/client/pseudo_accuracy": right_M / np.where(accepted_M, accepted_M, np.nan),
+            "/client/pseudo_accuracy": correct_M / np.where(accepted_M, accepted_M, np.nan),
             "/client/thresholds": by_client("threshold"),
             "/round/silhouette": mean(silhouette_M),
             "/round/accepted": accepted_M.sum(),
-            "/round/pseudo_accuracy": right_M.sum() / (accepted_M.sum() or np.nan),
+            "/round/pseudo_accuracy": correct_M.sum() / (accepted_M.sum() or np.nan),
             "/round/personalisation": personalisation(self.norm_MK, self.count_MK),
             "/prototypes/dead": np.array([mean(dead_M) for dead_M in by_client("dead").T]),
             "/prototypes/margin_clients": margin_K,
             "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
         } | {PATHS[name]: self._over_samples(loss_M) for name, loss_M in losses_M.items()}
-        work, cpu = (sum(part) for part in zip(*((e.work, e.all) for e, _, _ in told), strict=True))
-        saved = [entries for _, _, entries in told]
-        return RoundMetrics(row, _right(looked, clients), len(looked) > 0, work, cpu, saved)
+        work, cpu = (sum(part) for part in zip(*((e.work, e.all) for e, _, _ in decoded), strict=True))
+        saved = [entries for _, _, entries in decoded]
+        return RoundMetrics(row, _correct(evaluated, clients), len(evaluated) > 0, work, cpu, saved)
 
     def _over_samples(self, value_M: np.ndarray) -> float:
         """Returns the mean over the training samples of those clients of which it is known."""
@@ -88,12 +88,12 @@ class MetricsCollector:
         return float((value_M[known_M] * samples_M).sum() / samples_M.sum()) if known_M.any() else np.nan
 
 
-def _right(looked: np.ndarray, clients: int) -> dict[str, np.ndarray]:
+def _correct(evaluated: np.ndarray, clients: int) -> dict[str, np.ndarray]:
     """Returns right answers by inference and client; NaN where there was nothing to answer by."""
     found = {name: np.full(clients, np.nan) for name in ("head", "global", "local")}
-    for name, right_M in found.items():
-        known = looked[looked[name] >= 0]
-        right_M[known["client"]] = known[name]
+    for name, correct_M in found.items():
+        known = evaluated[evaluated[name] >= 0]
+        correct_M[known["client"]] = known[name]
     return found
 
 

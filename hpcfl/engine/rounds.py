@@ -22,16 +22,16 @@ from hpcfl.runtime.scheduling import ClientQueue, CostModel
 
 
 def run(
-    fed: RunPlan,
+    plan: RunPlan,
     method: PrototypeMethod,
-    link: Communicator,
-    wire: PrototypeCodec,
-    roster: ClientQueue,
+    comm: Communicator,
+    codec: PrototypeCodec,
+    queue: ClientQueue,
     costs: CostModel,
     worker: Worker,
     server: Server | None,
-    saver: CheckpointWriter,
-    asked_to_stop: Callable[[], bool],
+    checkpoint_writer: CheckpointWriter,
+    stop_requested: Callable[[], bool],
     first: int = 0,
     new: Prototypes | None = None,
 ) -> ControlFlags:
@@ -40,73 +40,73 @@ def run(
     Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run. A
     run that is continued starts with round `first` and rank 0's prototypes `new`; its clients are in place.
     """
-    watch = Stopwatch(link)
-    settings = fed.config.federation
-    shared, word, t = Prototypes.none(*fed.dims), ControlFlags.GO, first
-    new = new or (method.start() if server else shared)
+    stopwatch = Stopwatch(comm)
+    settings = plan.config.federation
+    current, flags, t = Prototypes.none(*plan.dims), ControlFlags.GO, first
+    new = new or (method.initial() if server else current)
     while True:
-        link.round = min(t + 1, settings.rounds)
-        with watch.part("comm"):
-            word, shared = _broadcast(link, wire, word, costs, shared, new)
-        target = method.target(shared).to(worker.device)
+        comm.round = min(t + 1, settings.rounds)
+        with stopwatch.part("comm"):
+            flags, current = _broadcast(comm, codec, flags, costs, current, new)
+        target = method.client_target(current).to(worker.device)
         if t > first:
-            with watch.part("evaluate"):
-                if fed.config.evaluates(t - 1):
-                    for i in roster.share():
-                        worker.compare(i, target)
-                saved = saver.take(wait=ControlFlags.STOP in word)
-                _, reports = link.gather(
-                    ControlFlags.GO, encode_metrics(*worker.take_reports(), wire.classes, saved)
+            with stopwatch.part("evaluate"):
+                if plan.config.evaluates(t - 1):
+                    for i in queue.own_share():
+                        worker.evaluate_global(i, target)
+                saved = checkpoint_writer.take_saved(wait=ControlFlags.STOP in flags)
+                _, messages = comm.gather(
+                    ControlFlags.GO, encode_metrics(*worker.take_metrics(), codec.classes, saved)
                 )
             if server:
-                server.close_row(t - 1, reports, link, watch)
-        if ControlFlags.SAVE in word:
-            saver.open(t - 1)
+                server.close_row(t - 1, messages, comm, stopwatch)
+        if ControlFlags.SAVE in flags:
+            checkpoint_writer.begin(t - 1)
             if server:
-                server.keeper.open(t - 1, server.state(shared))
-        if ControlFlags.STOP in word:
-            if ControlFlags.SAVE in word:
-                _save_now(link, roster, saver, server)
-            return word
-        participants = select_participants(fed.config.seed, t, settings.clients, settings.per_round)
+                server.checkpoints.begin(t - 1, server.state(current))
+        if ControlFlags.STOP in flags:
+            if ControlFlags.SAVE in flags:
+                _save_now(comm, queue, checkpoint_writer, server)
+            return flags
+        participants = select_participants(plan.config.seed, t, settings.clients, settings.per_round)
         if server:
-            server.open_row(t, participants, shared)
-        saver.note(set(participants.tolist()) & set(roster.clients))
-        with watch.part("train"):
-            mine = roster.train(participants, costs.of_clients())
-            packed = wire.pack_up(worker.update(t, i, target) for i in mine)
-            asked = ControlFlags.SIGNAL if asked_to_stop() else ControlFlags.GO
-            word, uploads = link.gather(asked, packed)
-        with watch.part("evaluate"):  # while rank 0 refines
-            if fed.config.evaluates(t):
-                for i in roster.look():
-                    worker.look(i)
-        saver.rest(roster.share(), participants.tolist())
+            server.open_row(t, participants, current)
+        checkpoint_writer.mark_changed(set(participants.tolist()) & set(queue.clients))
+        with stopwatch.part("train"):
+            mine = queue.to_train(participants, costs.of_clients())
+            packed = codec.pack_up(worker.train_client(t, i, target) for i in mine)
+            own_flags = ControlFlags.SIGNAL if stop_requested() else ControlFlags.GO
+            flags, uploads = comm.gather(own_flags, packed)
+        with stopwatch.part("evaluate"):  # while rank 0 refines
+            if plan.config.evaluates(t):
+                for i in queue.to_evaluate():
+                    worker.evaluate_local(i)
+        checkpoint_writer.save_rest(queue.own_share(), participants.tolist())
         if server:
-            with watch.part("comm"):
-                arrived = wire.unpack_up(uploads)
-            with watch.part("refine"):
-                new = server.refine(t, shared, arrived)
-            word = server.verdict(t, word)
+            with stopwatch.part("comm"):
+                arrived = codec.unpack_up(uploads)
+            with stopwatch.part("refine"):
+                new = server.aggregate(t, current, arrived)
+            flags = server.next_flags(t, flags)
         t += 1
 
 
 def _save_now(
-    link: Communicator, roster: ClientQueue, saver: CheckpointWriter, server: Server | None
+    comm: Communicator, queue: ClientQueue, checkpoint_writer: CheckpointWriter, server: Server | None
 ) -> None:
     """Completes a checkpoint after which no round follows."""
-    saver.rest(roster.share(), ())
-    _, told = link.gather(ControlFlags.GO, encode_saved(saver.take(wait=True)))
+    checkpoint_writer.save_rest(queue.own_share(), ())
+    _, messages = comm.gather(ControlFlags.GO, encode_saved(checkpoint_writer.take_saved(wait=True)))
     if server:
-        server.keeper.add([decode_saved(body) for body in told], server.log.write)
+        server.checkpoints.add_saved([decode_saved(body) for body in messages], server.log.write)
 
 
 def _broadcast(
-    link: Communicator,
-    wire: PrototypeCodec,
-    word: ControlFlags,
+    comm: Communicator,
+    codec: PrototypeCodec,
+    flags: ControlFlags,
     costs: CostModel,
-    shared: Prototypes,
+    current: Prototypes,
     new: Prototypes,
 ) -> tuple[ControlFlags, Prototypes]:
     """Returns rank 0's word and global prototypes on every rank, and brings it rank 0's measured costs.
@@ -114,15 +114,15 @@ def _broadcast(
     Prototypes that all ranks have already do not travel again.
     """
     body = np.empty(0, dtype=np.uint8)
-    if link.is_server:
+    if comm.is_server:
         present_K = new.present_K.numpy()
-        rows = wire.pack_down(present_K, new.value_KD.numpy()[present_K])
-        body = np.concatenate([costs.measured_A.view(np.uint8), rows[:0] if new.equals(shared) else rows])
-    word, body = link.broadcast(word, body)
+        rows = codec.pack_down(present_K, new.value_KD.numpy()[present_K])
+        body = np.concatenate([costs.measured_A.view(np.uint8), rows[:0] if new.equals(current) else rows])
+    flags, body = comm.broadcast(flags, body)
     costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
     if not body[costs.rate_A.nbytes :].size:
-        return word, shared
-    present_K, value_RD = wire.unpack_down(body[costs.rate_A.nbytes :])
-    value_KD = torch.zeros(wire.classes, wire.features)
+        return flags, current
+    present_K, value_RD = codec.unpack_down(body[costs.rate_A.nbytes :])
+    value_KD = torch.zeros(codec.classes, codec.features)
     value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD.copy())
-    return word, Prototypes(value_KD, torch.from_numpy(present_K))
+    return flags, Prototypes(value_KD, torch.from_numpy(present_K))

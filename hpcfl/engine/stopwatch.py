@@ -13,14 +13,14 @@ from hpcfl.log.schema import PARTS
 class Stopwatch:
     """Adds up seconds by part; transfers within any part count as `comm`."""
 
-    def __init__(self, link: Communicator):
-        self.link, self.traffic = link, link.traffic
+    def __init__(self, comm: Communicator):
+        self.comm, self.traffic = comm, comm.traffic
         self.parts = dict.fromkeys(PARTS, 0.0)
         self.start = time.perf_counter()
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        self.link.part = name
+        self.comm.part = name
         start, moved = time.perf_counter(), self.traffic.moved
         yield
         moved = self.traffic.moved - moved

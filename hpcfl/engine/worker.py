@@ -46,12 +46,12 @@ class BoundNetwork:
         return Prototypes(self.views["local.value"], self.views["local.present"])
 
 
-def initial_network(fed: RunPlan, i: int) -> Network:
+def initial_network(plan: RunPlan, i: int) -> Network:
     """Returns a client's network before its first round: parameters keyed by client."""
-    name = fed.clients[i].architecture
-    whose = (f"start {name}",) if fed.config.models.same_start else ("start", i)
-    seed_torch(seeds.key(fed.config.seed, *whose), torch.device("cpu"))
-    return build_network(name, fed.data.shape, *fed.dims)
+    name = plan.clients[i].architecture
+    whose = (f"start {name}",) if plan.config.models.same_start else ("start", i)
+    seed_torch(seeds.key(plan.config.seed, *whose), torch.device("cpu"))
+    return build_network(name, plan.data.shape, *plan.dims)
 
 
 class Worker:
@@ -59,190 +59,192 @@ class Worker:
 
     def __init__(
         self,
-        fed: RunPlan,
+        plan: RunPlan,
         method: PrototypeMethod,
         device: torch.device,
-        ways: Mapping[str, StepOptions],
-        records: ClientLayouts,
+        options: Mapping[str, StepOptions],
+        layouts: ClientLayouts,
         arena: Arena,
         clients: Iterable[int],
         pretrained: Mapping[str, Mapping[str, Tensor]],
-        about_to_change: Callable[[int], None] = lambda i: None,
+        before_change: Callable[[int], None] = lambda i: None,
     ):
-        self.fed, self.method, self.device, self.records, self.arena = fed, method, device, records, arena
-        self.pretrained, self.about_to_change = pretrained, about_to_change
-        self.source = SampleSource(fed.data, fed.config.data, device)
-        self.count_MK = torch.from_numpy(fed.class_counts_MK).to(device)
-        self.own_MK = self.count_MK > 0
-        self.semi = SemiSupervised(fed)
-        names = sorted({fed.clients[i].architecture for i in clients})
-        layouts = {name: records.states[name] for name in names}
-        self.buffer = empty_vector(max((layout.nbytes for layout in layouts.values()), default=0), device)
-        self.slots: dict[str, BoundNetwork] = {}
-        for name, layout in layouts.items():
-            network, views = records.network(name), layout.views(self.buffer)
+        self.plan, self.method, self.device, self.layouts, self.arena = plan, method, device, layouts, arena
+        self.pretrained, self.before_change = pretrained, before_change
+        self.source = SampleSource(plan.data, plan.config.data, device)
+        self.count_MK = torch.from_numpy(plan.class_counts_MK).to(device)
+        self.owned_MK = self.count_MK > 0
+        self.semi = SemiSupervised(plan)
+        names = sorted({plan.clients[i].architecture for i in clients})
+        chosen = {name: layouts.states[name] for name in names}
+        self.buffer = empty_vector(max((layout.nbytes for layout in chosen.values()), default=0), device)
+        self.networks: dict[str, BoundNetwork] = {}
+        for name, layout in chosen.items():
+            network, views = layouts.network(name), layout.views(self.buffer)
             bind(network, views)
-            self.slots[name] = BoundNetwork(make_step(network, fed.config.train, ways[name]), layout, views)
-        self.reports: dict[int, ClientMetrics] = {}
-        self.busy, self.since = 0.0, time.process_time()
+            self.networks[name] = BoundNetwork(
+                make_step(network, plan.config.train, options[name]), layout, views
+            )
+        self.metrics: dict[int, ClientMetrics] = {}
+        self.cpu, self.since = 0.0, time.process_time()
 
-    def start(self, i: int) -> None:
+    def initialise(self, i: int) -> None:
         """Writes the state of a client before its first round."""
-        kept, network = self._kept(i), initial_network(self.fed, i)
-        kept["state"].zero_()
-        if weights := self.pretrained.get(split_name(self.fed.clients[i].architecture)[0]):
+        record, network = self._record(i), initial_network(self.plan, i)
+        record["state"].zero_()
+        if weights := self.pretrained.get(split_name(self.plan.clients[i].architecture)[0]):
             network.extractor.load_state_dict(weights)
-        views = self.records.state(i).views(kept["state"])
+        views = self.layouts.state(i).views(record["state"])
         copy_into(views, network)
         views["thresholds"].fill_(torch.nan)
 
-    def restore(self, i: int, vector: np.ndarray, layout: Layout) -> None:
+    def restore_client(self, i: int, vector: np.ndarray, layout: Layout) -> None:
         """Writes the state of a client as it was saved; `layout` says how it lay in memory then."""
-        views = self.records.state(i).views(self._kept(i)["state"])
+        views = self.layouts.state(i).views(self._record(i)["state"])
         for name, saved in layout.views(torch.from_numpy(vector)).items():
             views[name].copy_(saved)
 
-    def state(self, i: int) -> Tensor:
+    def client_state(self, i: int) -> Tensor:
         """Returns a client's state as it lies in the arena."""
-        return self._kept(i)["state"]
+        return self._record(i)["state"]
 
-    def update(self, t: int, i: int, target: Prototypes) -> ClientUpload:
+    def train_client(self, t: int, i: int, target: Prototypes) -> ClientUpload:
         """Trains client i in round t and returns what it sends: the rows of the classes it has."""
-        start, busy = time.perf_counter(), time.process_time()
-        self.about_to_change(i)
-        slot, report = self._enter(i), self._report(i)
-        if not slot.views["diverged"]:
-            self._train(t, i, slot, target)
-            self._kept(i)["state"].copy_(self.buffer[: slot.layout.nbytes])
-            report.seconds = time.perf_counter() - start
-        diverged = bool(slot.views["diverged"])
+        start, cpu = time.perf_counter(), time.process_time()
+        self.before_change(i)
+        network, metrics = self._load(i), self._metrics_of(i)
+        if not network.views["diverged"]:
+            self._train(t, i, network, target)
+            self._record(i)["state"].copy_(self.buffer[: network.layout.nbytes])
+            metrics.seconds = time.perf_counter() - start
+        diverged = bool(network.views["diverged"])
         if not diverged:
-            report.margin_K = margin_K(slot.prototypes).cpu().numpy()
-        report.trained = True
-        self.busy += time.process_time() - busy
-        settled = self.fed.recipe.fixed and bool(target.present_K.any())
-        return self._parcel(i, slot, sends=self.fed.recipe.travels and not diverged and not settled)
+            metrics.margin_K = margin_K(network.prototypes).cpu().numpy()
+        metrics.trained = True
+        self.cpu += time.process_time() - cpu
+        settled = self.plan.spec.fixed and bool(target.present_K.any())
+        return self._upload(i, network, sends=self.plan.spec.travels and not diverged and not settled)
 
-    def look(self, i: int) -> None:
+    def evaluate_local(self, i: int) -> None:
         """Keeps a client's test features, and its right answers by head and local prototypes."""
-        busy = time.process_time()
-        slot, kept = self._enter(i), self._kept(i)
-        if slot.views["diverged"]:  # it answers nothing, so nothing is right
-            kept["z"].zero_()
-            kept["right"].zero_()
-            kept["silhouette"].fill_(torch.nan)
+        cpu = time.process_time()
+        network, record = self._load(i), self._record(i)
+        if network.views["diverged"]:  # it answers nothing, so nothing is right
+            record["z"].zero_()
+            record["right"].zero_()
+            record["silhouette"].fill_(torch.nan)
         else:
-            samples = self._samples(self.fed.clients[i].test, slot)
-            batch = self.fed.config.runtime.inference_batch
-            z_ND = torch.cat([z_BD for z_BD, _ in features(slot.step, samples, batch)])
+            samples = self._samples(self.plan.clients[i].test, network)
+            batch = self.plan.config.runtime.inference_batch
+            z_ND = torch.cat([z_BD for z_BD, _ in features(network.step, samples, batch)])
             with torch.no_grad():
-                by_head = num_correct(slot.step.scores(z_ND).argmax(1), samples.labels_N)
-            known = bool(slot.prototypes.present_K.any())
+                by_head = num_correct(network.step.scores(z_ND).argmax(1), samples.labels_N)
+            known = bool(network.prototypes.present_K.any())
             by_local = (
-                num_correct(self.method.nearest_N(z_ND, slot.prototypes), samples.labels_N)
+                num_correct(self.method.nearest_N(z_ND, network.prototypes), samples.labels_N)
                 if known
                 else UNDEFINED
             )
-            kept["z"].copy_(z_ND)
-            kept["right"].copy_(torch.tensor([by_head, by_local]))
-            kept["silhouette"].fill_(silhouette(z_ND, samples.labels_N))
-        self.busy += time.process_time() - busy
+            record["z"].copy_(z_ND)
+            record["right"].copy_(torch.tensor([by_head, by_local]))
+            record["silhouette"].fill_(silhouette(z_ND, samples.labels_N))
+        self.cpu += time.process_time() - cpu
 
-    def compare(self, i: int, target: Prototypes) -> None:
-        """Completes a client's report, now that the prototypes of its round are here."""
-        busy = time.process_time()
-        report, kept = self._report(i), self._kept(i)
-        report.evaluated = True
-        report.by_head, report.by_local = kept["right"].tolist()
-        report.silhouette = kept["silhouette"].item()
+    def evaluate_global(self, i: int, target: Prototypes) -> None:
+        """Completes a client's metrics, now that the prototypes of its round are here."""
+        cpu = time.process_time()
+        metrics, record = self._metrics_of(i), self._record(i)
+        metrics.evaluated = True
+        metrics.by_head, metrics.by_local = record["right"].tolist()
+        metrics.silhouette = record["silhouette"].item()
         if target.present_K.any():
-            diverged = self.records.state(i).views(kept["state"])["diverged"]
-            y_N = self.source.samples(self.fed.clients[i].test).labels_N
-            predicted_N = self.method.nearest_N(kept["z"].to(self.device), self._allowed(i, target))
-            report.by_global = 0 if diverged else num_correct(predicted_N, y_N)
-        self.busy += time.process_time() - busy
+            diverged = self.layouts.state(i).views(record["state"])["diverged"]
+            y_N = self.source.samples(self.plan.clients[i].test).labels_N
+            predicted_N = self.method.nearest_N(record["z"].to(self.device), self._allowed(i, target))
+            metrics.by_global = 0 if diverged else num_correct(predicted_N, y_N)
+        self.cpu += time.process_time() - cpu
 
-    def take_reports(self) -> tuple[CpuSeconds, list[ClientMetrics]]:
-        """Returns this rank's effort and its reports since the last call."""
+    def take_metrics(self) -> tuple[CpuSeconds, list[ClientMetrics]]:
+        """Returns this rank's effort and its metrics since the last call."""
         now = time.process_time()
-        taken = CpuSeconds(self.busy, now - self.since), list(self.reports.values())
-        self.busy, self.since, self.reports = 0.0, now, {}
+        taken = CpuSeconds(self.cpu, now - self.since), list(self.metrics.values())
+        self.cpu, self.since, self.metrics = 0.0, now, {}
         return taken
 
-    def _train(self, t: int, i: int, slot: BoundNetwork, target: Prototypes) -> None:
-        """Trains in the buffer, stores the local prototypes there, and reports the loss."""
-        config, report = self.fed.config, self._report(i)
+    def _train(self, t: int, i: int, network: BoundNetwork, target: Prototypes) -> None:
+        """Trains in the buffer, stores the local prototypes there, and metrics the loss."""
+        config, metrics = self.plan.config, self._metrics_of(i)
         seed_torch(seeds.key(config.seed, "train", i, t), self.device)
-        samples = self._samples(self.fed.clients[i].train, slot)
-        means = ClassMeans(*self.fed.dims, device=self.device)
+        samples = self._samples(self.plan.clients[i].train, network)
+        means = ClassMeans(*self.plan.dims, device=self.device)
         running, guided = config.method.prototypes == "running", bool(target.present_K.any())
-        active = self._active_set(t, i, slot, target) if guided and self.method.is_semi(t) else None
+        active = self._active_set(t, i, network, target) if guided and self.method.is_semi(t) else None
         losses = train(
-            slot.step,
+            network.step,
             samples,
-            self.method.guide.at(t, target, self.count_MK[i]) if guided else None,
+            self.method.local_loss.at(t, target, self.count_MK[i]) if guided else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,
-            lambda epoch: augmentation_of(self.fed, i, t, epoch, TRAINING, config.train.augment),
+            lambda epoch: augmentation_of(self.plan, i, t, epoch, TRAINING, config.train.augment),
             (lambda epoch: self.semi.batches(active, t, i, epoch)) if active else None,
         )
         for name, value in losses.items():
-            setattr(report, name, value)
+            setattr(metrics, name, value)
         if not running:
-            for z_BD, y_B in features(slot.step, samples, config.runtime.inference_batch):
+            for z_BD, y_B in features(network.step, samples, config.runtime.inference_batch):
                 means.add(z_BD, y_B)
         if active:
-            self.semi.mix(active, t, i, slot.step, means)
+            self.semi.mix(active, t, i, network.step, means)
         prototypes = means.prototypes()
         if self.method.is_semi(t):
-            prototypes = with_last_length(prototypes, slot.prototypes)
-        slot.views["local.value"].copy_(prototypes.value_KD)
-        slot.views["local.present"].copy_(prototypes.present_K)
-        fine = bool(np.isfinite(report.loss)) and prototypes.finite
-        slot.views["diverged"].fill_(not fine)
+            prototypes = with_last_length(prototypes, network.prototypes)
+        network.views["local.value"].copy_(prototypes.value_KD)
+        network.views["local.present"].copy_(prototypes.present_K)
+        fine = bool(np.isfinite(metrics.loss)) and prototypes.finite
+        network.views["diverged"].fill_(not fine)
         if fine:
-            report.dead_K = means.dead_K().cpu().numpy()
-            report.norm_K = slot.step.network.head_norms().cpu().numpy()
+            metrics.dead_K = means.dead_K().cpu().numpy()
+            metrics.norm_K = network.step.network.head_norms().cpu().numpy()
 
-    def _active_set(self, t: int, i: int, slot: BoundNetwork, target: Prototypes) -> ActiveSet | None:
+    def _active_set(self, t: int, i: int, network: BoundNetwork, target: Prototypes) -> ActiveSet | None:
         """Returns the unlabelled samples that client i trains on in round t; None if there are none."""
-        report, limits_2 = self._report(i), slot.views["thresholds"]
-        own = Prototypes(target.value_KD, target.present_K & self.own_MK[i])
+        metrics, limits_2 = self._metrics_of(i), network.views["thresholds"]
+        own = Prototypes(target.value_KD, target.present_K & self.owned_MK[i])
         if limits_2.isnan().any():  # its first round of this phase
-            labelled = self._samples(self.fed.clients[i].train, slot)
-            limits_2.copy_(self.semi.calibrate(slot.step, labelled, own))
-        report.thresholds = limits_2.cpu().numpy().copy()
-        pool = self._samples(self.fed.clients[i].split.unlabelled, slot)
+            labelled = self._samples(self.plan.clients[i].train, network)
+            limits_2.copy_(self.semi.calibrate(network.step, labelled, own))
+        metrics.thresholds = limits_2.cpu().numpy().copy()
+        pool = self._samples(self.plan.clients[i].split.unlabelled, network)
         if not len(pool):
             return None
-        active = self.semi.active_set(t, i, slot.step, pool, own, limits_2)
-        report.accepted, report.accepted_right = len(active), active.right
+        active = self.semi.active_set(t, i, network.step, pool, own, limits_2)
+        metrics.accepted, metrics.accepted_right = len(active), active.right
         return active if len(active) else None
 
-    def _samples(self, index_N: np.ndarray, slot: BoundNetwork) -> ClientSamples:
-        return self.source.samples(index_N, slot.step.way.memory_format)
+    def _samples(self, index_N: np.ndarray, network: BoundNetwork) -> ClientSamples:
+        return self.source.samples(index_N, network.step.options.memory_format)
 
-    def _parcel(self, i: int, slot: BoundNetwork, sends: bool) -> ClientUpload:
-        present_K = slot.prototypes.present_K & sends
+    def _upload(self, i: int, network: BoundNetwork, sends: bool) -> ClientUpload:
+        present_K = network.prototypes.present_K & sends
         rows = present_K.cpu().numpy().copy()  # the buffer is the next client's
-        value_RD = slot.prototypes.value_KD[present_K].cpu().numpy()
-        count_R = self.fed.class_counts_MK[i][rows]
-        if self.fed.recipe.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
+        value_RD = network.prototypes.value_KD[present_K].cpu().numpy()
+        count_R = self.plan.class_counts_MK[i][rows]
+        if self.plan.spec.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
             value_RD = (value_RD * count_R[:, None].astype(np.float64)).astype(np.float32)
-        return ClientUpload(i, bool(slot.views["diverged"]), rows, value_RD, count_R)
+        return ClientUpload(i, bool(network.views["diverged"]), rows, value_RD, count_R)
 
     def _allowed(self, i: int, target: Prototypes) -> Prototypes:
-        if not self.fed.config.method.own_classes:
+        if not self.plan.config.method.own_classes:
             return target
-        return Prototypes(target.value_KD, target.present_K & self.own_MK[i])
+        return Prototypes(target.value_KD, target.present_K & self.owned_MK[i])
 
-    def _report(self, i: int) -> ClientMetrics:
-        return self.reports.setdefault(i, ClientMetrics(i))
+    def _metrics_of(self, i: int) -> ClientMetrics:
+        return self.metrics.setdefault(i, ClientMetrics(i))
 
-    def _kept(self, i: int) -> dict[str, Tensor]:
-        return self.records.layout(i).views(self.arena.vectors[i])
+    def _record(self, i: int) -> dict[str, Tensor]:
+        return self.layouts.layout(i).views(self.arena.vectors[i])
 
-    def _enter(self, i: int) -> BoundNetwork:
-        slot = self.slots[self.fed.clients[i].architecture]
-        self.buffer[: slot.layout.nbytes].copy_(self._kept(i)["state"])
-        return slot
+    def _load(self, i: int) -> BoundNetwork:
+        network = self.networks[self.plan.clients[i].architecture]
+        self.buffer[: network.layout.nbytes].copy_(self._record(i)["state"])
+        return network

@@ -43,7 +43,7 @@ class RunPlan:
     """A run, planned: the same on every rank."""
 
     config: Config
-    recipe: MethodSpec
+    spec: MethodSpec
     data: Dataset
     clients: tuple[Client, ...]
     class_counts_MK: np.ndarray
@@ -95,17 +95,17 @@ def plan_run(config: Config) -> RunPlan:
     splits = partition(data.y, config.federation.clients, config.partition, data.train, data.writer)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
-    fed = RunPlan(config, method, data, clients, counts_MK)
-    check_dims(method, *fed.dims)
+    plan = RunPlan(config, method, data, clients, counts_MK)
+    check_dims(method, *plan.dims)
     if method.semi and not any(len(client.split.unlabelled) for client in clients):
         raise BadInput(
             f"method.semi = {method.semi}: no client has unlabelled samples; "
             "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
         )
-    if config.log.distances and (reason := never_iterates(method, *fed.dims)):
+    if config.log.distances and (reason := never_iterates(method, *plan.dims)):
         raise BadInput(f"log.distances = true: {reason}")
     try:
-        fed.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
+        plan.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
     except OSError as error:
         raise BadInput(f"models.pretrained: cannot read {error.filename}: {error.strerror}") from None
-    return fed
+    return plan

@@ -24,40 +24,40 @@ from hpcfl.models.costs import Cost
 def create_log(
     path: Path,
     fresh: bool,
-    fed: RunPlan,
-    link: Communicator,
+    plan: RunPlan,
+    comm: Communicator,
     costs: Mapping[str, Cost],
     where: Mapping[str, Any],
     before: EarlierRows | None = None,
 ) -> LogWriter:
     """Returns a log with all that is known before the first round; `where` says how it is placed."""
     attributes = {
-        "config": dump_config(fed.config),
-        "method": ", ".join(f"{slot} {value}" for slot, value in fed.recipe.slots().items()),
-        "remarks": remarks(fed.recipe, *fed.dims, fed.config.federation.rounds) or "",
-        "seed": fed.config.seed,
-        **{f"checksum_{what}": checksum for what, checksum in fed.checksums.items()},
-        "unowned_classes": fed.unowned,
-        "ranks": link.size,
+        "config": dump_config(plan.config),
+        "method": ", ".join(f"{slot} {value}" for slot, value in plan.spec.slots().items()),
+        "remarks": remarks(plan.spec, *plan.dims, plan.config.federation.rounds) or "",
+        "seed": plan.config.seed,
+        **{f"checksum_{what}": checksum for what, checksum in plan.checksums.items()},
+        "unowned_classes": plan.unowned,
+        "ranks": comm.size,
         "host": platform.node(),
-        "mpi": link.library,
+        "mpi": comm.library,
         **where,
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
-        "rounds": fed.config.federation.rounds,
+        "rounds": plan.config.federation.rounds,
         **{
             f"version_{name}": version(name)
             for name in ("hpcfl", "torch", "numpy", "scipy", "h5py", "mpi4py")
         },
         "version_python": platform.python_version(),
     }
-    mine = [costs[client.architecture] for client in fed.clients]
+    mine = [costs[client.architecture] for client in plan.clients]
     fixed = {
-        "/clients/architecture": np.array([client.architecture for client in fed.clients], dtype=object),
+        "/clients/architecture": np.array([client.architecture for client in plan.clients], dtype=object),
         "/clients/parameters": np.array([cost.parameters for cost in mine]),
         "/clients/flops": np.array([cost.flops for cost in mine]),
-        "/clients/train_samples": np.array([len(client.train) for client in fed.clients]),
-        "/clients/test_samples": np.array([len(client.test) for client in fed.clients]),
-        "/clients/class_counts": fed.class_counts_MK,
+        "/clients/train_samples": np.array([len(client.train) for client in plan.clients]),
+        "/clients/test_samples": np.array([len(client.test) for client in plan.clients]),
+        "/clients/class_counts": plan.class_counts_MK,
     }
-    return LogWriter(path, attributes, dimension_sizes(fed), fixed, fresh, before)
+    return LogWriter(path, attributes, dimension_sizes(plan), fixed, fresh, before)

@@ -27,9 +27,9 @@ class ExistingRun:
     log: Run | None = None
 
 
-def find_existing_run(path: Path, fed: RunPlan, fresh: bool, note: Callable[[str], None]) -> ExistingRun:
+def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[str], None]) -> ExistingRun:
     """Returns how far this run has come; raises if it may not start. No other run is ever overwritten."""
-    config = fed.config
+    config = plan.config
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory that can be written to")
     if not os.path.lexists(path):
@@ -43,7 +43,7 @@ def find_existing_run(path: Path, fed: RunPlan, fresh: bool, note: Callable[[str
     rounds, more = old.config.federation.rounds, config.federation.rounds
     if change := difference(with_rounds(old.config, more), config):
         raise BadInput(f"{path} is a run of another configuration ({change}); choose another --out")
-    for what, checksum in fed.checksums.items():
+    for what, checksum in plan.checksums.items():
         if old.attributes.get(f"checksum_{what}") != checksum:
             raise BadInput(
                 f"{path} is a run with other content of the same name ({what}); choose another --out"

@@ -15,7 +15,7 @@ from typing import Any
 from hpcfl.comm.communicator import Communicator
 from hpcfl.utils.files import part_file, remove_leftovers
 
-EVERY = 3.0
+INTERVAL = 3.0
 """Seconds between signs."""
 LARGEST = 2**20
 """Bytes of the longest sign that is read."""
@@ -23,7 +23,7 @@ LARGEST = 2**20
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What rank 0 said last; times are seconds on its own clock."""
+    """What rank 0 heartbeat last; times are seconds on its own clock."""
 
     time: float
     round: int
@@ -48,13 +48,13 @@ class HeartbeatThread(threading.Thread):
     answers late. It never calls MPI, and a sign that cannot be written is left out.
     """
 
-    def __init__(self, log: Path, link: Communicator):
+    def __init__(self, log: Path, comm: Communicator):
         super().__init__(daemon=True)
-        self.path, self.link = heartbeat_path(log), link
+        self.path, self.comm = heartbeat_path(log), comm
         self.over = threading.Event()
 
     def __enter__(self) -> HeartbeatThread:
-        self.link.round, self.link.part = 0, "start"  # a link may have served another run before
+        self.comm.round, self.comm.part = 0, "start"  # a link may have served another run before
         with suppress(OSError):
             remove_leftovers(self.path)
         self.start()
@@ -62,7 +62,7 @@ class HeartbeatThread(threading.Thread):
 
     def __exit__(self, *exception: object) -> None:
         self.over.set()
-        self.join(EVERY)
+        self.join(INTERVAL)
         with suppress(OSError):
             self.path.unlink()
 
@@ -70,14 +70,14 @@ class HeartbeatThread(threading.Thread):
         while True:
             with suppress(OSError):
                 self._write()
-            if self.over.wait(EVERY):
+            if self.over.wait(INTERVAL):
                 return
 
     def _write(self) -> None:
-        missing, since = self.link.missing()
-        said = Heartbeat(time.time(), self.link.round, self.link.part, tuple(missing), since)
+        missing, since = self.comm.missing_ranks()
+        heartbeat = Heartbeat(time.time(), self.comm.round, self.comm.part, tuple(missing), since)
         with part_file(self.path) as part:
-            part.write_text(json.dumps(asdict(said)))
+            part.write_text(json.dumps(asdict(heartbeat)))
             os.replace(part, self.path)
 
 
@@ -101,14 +101,22 @@ def read_heartbeat(log: Path) -> Heartbeat | None:
 def parse_heartbeat(text: bytes) -> Heartbeat | None:
     """Returns the sign in a text; None: it is none."""
     try:
-        said = json.loads(text)
-        sign = Heartbeat(said["time"], said["round"], said["part"], tuple(said["missing"]), said["since"])
-        times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in (sign.time, sign.since))
-        whole = all(type(number) is int and 0 <= number < 1e9 for number in (sign.round, *sign.missing))
-        return sign if times and whole and _is_word(sign.part) else None
+        heartbeat = json.loads(text)
+        heartbeat = Heartbeat(
+            heartbeat["time"],
+            heartbeat["round"],
+            heartbeat["part"],
+            tuple(heartbeat["missing"]),
+            heartbeat["since"],
+        )
+        times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in (heartbeat.time, heartbeat.since))
+        whole = all(
+            type(number) is int and 0 <= number < 1e9 for number in (heartbeat.round, *heartbeat.missing)
+        )
+        return heartbeat if times and whole and _is_part_name(heartbeat.part) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _is_word(part: Any) -> bool:
+def _is_part_name(part: Any) -> bool:
     return isinstance(part, str) and part.isascii() and part.isalpha() and len(part) <= 20

@@ -16,26 +16,26 @@ NAME = 32
 """Bytes of a string, about."""
 
 
-def dimension_sizes(fed: RunPlan) -> dict[str, int]:
+def dimension_sizes(plan: RunPlan) -> dict[str, int]:
     """Returns the length of each dimension but those that grow by round."""
-    log = fed.config.log
+    log = plan.config.log
     return {
-        "client": len(fed.clients),
-        "class": fed.dims[0],
-        "feature": fed.dims[1],
+        "client": len(plan.clients),
+        "class": plan.dims[0],
+        "feature": plan.dims[1],
         "statistic": 3,
         "pair": 2,
-        "uploader": len(fed.clients) if log.local_prototypes else 0,
-        "iteration": fed.recipe.options.get("iterations", 0) + 1 if log.distances else 0,
+        "uploader": len(plan.clients) if log.local_prototypes else 0,
+        "iteration": plan.spec.options.get("iterations", 0) + 1 if log.distances else 0,
     }
 
 
-def expected_log_size(fed: RunPlan) -> int:
+def expected_log_size(plan: RunPlan) -> int:
     """Returns about how many bytes the log of the whole run will have."""
-    rounds = fed.config.federation.rounds
-    saved = sum(map(fed.config.saves_prototypes, range(rounds)))
-    lengths = dimension_sizes(fed) | {"round": rounds, "saved": saved}
-    nbytes = len(dump_config(fed.config)) + OVERHEAD * len(ENTRIES)
+    rounds = plan.config.federation.rounds
+    saved = sum(map(plan.config.saves_prototypes, range(rounds)))
+    lengths = dimension_sizes(plan) | {"round": rounds, "saved": saved}
+    nbytes = len(dump_config(plan.config)) + OVERHEAD * len(ENTRIES)
     for entry in ENTRIES:
         item = NAME if entry.dtype == STRING else np.dtype(entry.dtype).itemsize
         nbytes += item * math.prod(lengths[dim] for dim in entry.dims)

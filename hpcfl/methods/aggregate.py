@@ -66,7 +66,7 @@ class Aggregate:
     def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
         return self.rule(uploads)
 
-    def lessons(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
+    def training_uploads(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
         """Returns what a server that trains its prototypes learns from."""
         return uploads
 
@@ -85,9 +85,9 @@ class Ppa(Aggregate):
     the clients seen so far, times M / seen: a class of one owner keeps its length.
     """
 
-    def __init__(self, setting: MethodContext):
+    def __init__(self, context: MethodContext):
         super().__init__(self._sum)
-        self.setting = setting
+        self.context = context
         self.last: dict[int, Prototypes] = {}
 
     def _sum(self, uploads: Sequence[Upload]) -> Prototypes:
@@ -100,7 +100,7 @@ class Ppa(Aggregate):
         present_K = torch.stack([prototypes.present_K for prototypes in kept]).any(0)
         return Prototypes((self._factor(len(kept)) * sum_KD).float(), present_K)
 
-    def lessons(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
+    def training_uploads(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
         """Returns the uploads times K·|N_j|·M/(n·uploads): on average as long as prototypes (App. C)."""
         scale_K1 = (self._factor(len(uploads)) * _owners_K(uploads).double())[:, None]
 
@@ -111,11 +111,11 @@ class Ppa(Aggregate):
 
     def _factor(self, of: int) -> float:
         """Returns K/n, times M over the number of clients that are added up."""
-        return self.setting.classes / self.setting.samples * self.setting.clients / of
+        return self.context.classes / self.context.samples * self.context.clients / of
 
     def state(self) -> dict[str, Tensor]:
         """Returns whose uploads are kept, [seen]; their classes, [seen, K]; and their rows."""
-        seen, classes, features = sorted(self.last), self.setting.classes, self.setting.features
+        seen, classes, features = sorted(self.last), self.context.classes, self.context.features
         present_SK = torch.zeros(len(seen), classes, dtype=torch.bool)
         rows = [torch.zeros(0, features)]
         for place, client in enumerate(seen):
@@ -129,15 +129,15 @@ class Ppa(Aggregate):
         self.last = {}
         for client, present_K in zip(state["seen"].tolist(), state["present"], strict=True):
             rows = int(present_K.sum())
-            value_KD = torch.zeros(self.setting.classes, self.setting.features)
+            value_KD = torch.zeros(self.context.classes, self.context.features)
             value_KD[present_K] = state["rows"][at : at + rows]
-            self.last[client] = Prototypes(value_KD, present_K.clone()).to(self.setting.device)
+            self.last[client] = Prototypes(value_KD, present_K.clone()).to(self.context.device)
             at += rows
 
 
 AGGREGATES: dict[str, Callable[[MethodContext], Aggregate]] = {
-    "mean": lambda setting: Aggregate(mean),
-    "weighted": lambda setting: Aggregate(weighted),
-    "weighted-literal": lambda setting: Aggregate(weighted_literal),
+    "mean": lambda context: Aggregate(mean),
+    "weighted": lambda context: Aggregate(weighted),
+    "weighted-literal": lambda context: Aggregate(weighted_literal),
     "ppa": Ppa,
 }

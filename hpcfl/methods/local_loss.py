@@ -81,14 +81,14 @@ class LocalLoss:
     denominator. `proxy` is FedSAP's (9), `consistency` its (12).
     """
 
-    recipe: MethodSpec
+    spec: MethodSpec
     mask_KD: Tensor | None = None
 
     def weight(self, t: int) -> float:
         """Returns λ in round t (from 0): FedSAP Eq. (7), with a first round and any shape."""
-        start, end = self.recipe.curriculum_start, self.recipe.curriculum_end
+        start, end = self.spec.curriculum_start, self.spec.curriculum_end
         u = min(max((t + 1 - start) / (end - start), 0.0), 1.0)
-        return self.recipe.weight * SHAPES[self.recipe.curriculum](u)
+        return self.spec.weight * SHAPES[self.spec.curriculum](u)
 
     def at(self, t: int, target: Prototypes, count_K: Tensor) -> BoundLoss:
         """Returns the guide of a client with these class counts in round t."""
@@ -99,7 +99,7 @@ class LocalLoss:
 class BoundLoss:
     """A guide in one round of one client."""
 
-    guide: LocalLoss
+    local_loss: LocalLoss
     t: int
     target: Prototypes
     beta_K: Tensor
@@ -109,28 +109,28 @@ class BoundLoss:
         self, z_BD: Tensor, y_B: Tensor, strong: tuple[Tensor, Tensor] | None = None
     ) -> dict[str, Term]:
         """Returns the terms of a batch by name; `strong` holds strong views' features and pseudo-labels."""
-        recipe, target = self.guide.recipe, self.target
-        terms = {"align": (self.guide.weight(self.t), self._align(z_BD, y_B))}
-        if recipe.proxy and self.t + 1 >= recipe.proxy_start:
-            terms["proxy"] = recipe.proxy, proxy(z_BD, y_B, target, recipe.proxy_scale)
+        spec, target = self.local_loss.spec, self.target
+        terms = {"align": (self.local_loss.weight(self.t), self._align(z_BD, y_B))}
+        if spec.proxy and self.t + 1 >= spec.proxy_start:
+            terms["proxy"] = spec.proxy, proxy(z_BD, y_B, target, spec.proxy_scale)
         if strong is not None:
             z_UD, y_U = strong
-            terms["consistency"] = recipe.consistency, cosine(z_UD, target.value_KD[y_U]).mean()
+            terms["consistency"] = spec.consistency, cosine(z_UD, target.value_KD[y_U]).mean()
         return terms
 
     def _align(self, z_BD: Tensor, y_B: Tensor) -> Tensor:
-        recipe, mask_KD = self.guide.recipe, self.guide.mask_KD
+        spec, mask_KD = self.local_loss.spec, self.local_loss.mask_KD
         present_K = self.target.present_K
-        if recipe.class_weights == "per-class":
+        if spec.class_weights == "per-class":
             z_BD, met_K = _class_means(z_BD, y_B, len(present_K))
             y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & met_K
-        if mask_KD is not None and recipe.masked != "never":  # the mean still divides by d
+        if mask_KD is not None and spec.masked != "never":  # the mean still divides by d
             z_BD = z_BD * mask_KD[y_B]
-        apart_B = DISTANCES[recipe.distance](z_BD, self.target.value_KD[y_B])
-        if recipe.class_weights != "equal":
+        apart_B = DISTANCES[spec.distance](z_BD, self.target.value_KD[y_B])
+        if spec.class_weights != "equal":
             apart_B = apart_B * self.beta_K[y_B]
         apart_B = torch.where(present_K[y_B], apart_B, 0.0)
-        return apart_B.sum() if recipe.class_weights == "per-class" else apart_B.mean()
+        return apart_B.sum() if spec.class_weights == "per-class" else apart_B.mean()
 
 
 def _class_means(z_BD: Tensor, y_B: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -39,54 +39,54 @@ REFINEMENTS: dict[str, type[Refinement]] = {
 class PrototypeMethod:
     """aggregate → refine on the server, guide → infer on the clients."""
 
-    recipe: MethodSpec
+    spec: MethodSpec
     aggregate: Aggregate
     refine: Refinement
-    guide: LocalLoss
+    local_loss: LocalLoss
     forget: bool
 
     @property
     def mask_KD(self) -> np.ndarray | None:
         """The dimensions of each class that travel; None: all."""
-        return None if self.guide.mask_KD is None else self.guide.mask_KD.cpu().numpy()
+        return None if self.local_loss.mask_KD is None else self.local_loss.mask_KD.cpu().numpy()
 
-    def start(self) -> Prototypes:
+    def initial(self) -> Prototypes:
         """Returns the global prototypes before the first round: none, or anchors from the seed alone."""
-        setting = self.refine.setting
-        none = Prototypes.none(setting.classes, setting.features)
-        if self.recipe.anchor != "seed":
+        context = self.refine.context
+        none = Prototypes.none(context.classes, context.features)
+        if self.spec.anchor != "seed":
             return none
         return self.refine(0, none, self._complete(none), ())
 
-    def serve(self, t: int, last: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
+    def update_global(self, t: int, last: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Returns the global prototypes after round t; a class that nobody uploaded keeps its last ones."""
-        if not uploads or (self.recipe.fixed and last.present_K.any()):
-            self.refine.rest()
+        if not uploads or (self.spec.fixed and last.present_K.any()):
+            self.refine.skip_round()
             return last
         new = self.aggregate(uploads)
-        if self.recipe.fixed and not self.refine.places_all:
+        if self.spec.fixed and not self.refine.places_all:
             new = self._complete(new)
-        elif not self.recipe.fixed and not self.forget:
+        elif not self.spec.fixed and not self.forget:
             value_KD = new.value_KD.where(new.present_K[:, None], last.value_KD)
             new = Prototypes(value_KD, new.present_K | last.present_K)
-        refined = self.refine(t, last, new, self.aggregate.lessons(uploads))
-        present_K = refined.present_K | self.recipe.fixed
+        refined = self.refine(t, last, new, self.aggregate.training_uploads(uploads))
+        present_K = refined.present_K | self.spec.fixed
         if self.forget:
             present_K = present_K & new.present_K
         return Prototypes(refined.value_KD * present_K[:, None], present_K)
 
     def is_semi(self, t: int) -> bool:
         """Says whether clients learn from unlabelled samples in round t (from 0)."""
-        return 0 < self.recipe.semi <= t
+        return 0 < self.spec.semi <= t
 
-    def target(self, shared: Prototypes) -> Prototypes:
+    def client_target(self, current: Prototypes) -> Prototypes:
         """Returns what features are drawn to and compared with: γ times the global ones, ProtoNorm (15)."""
-        return Prototypes(self.recipe.scale * shared.value_KD, shared.present_K)
+        return Prototypes(self.spec.scale * current.value_KD, current.present_K)
 
     def nearest_N(self, z_ND: Tensor, prototypes: Prototypes) -> Tensor:
         """Returns each sample's class by prototypes, compared as the guide draws: by angle or by distance."""
-        by_angle, mask_KD = self.recipe.distance == "cosine", self.guide.mask_KD
-        if self.recipe.masked == "always" and mask_KD is not None:
+        by_angle, mask_KD = self.spec.distance == "cosine", self.local_loss.mask_KD
+        if self.spec.masked == "always" and mask_KD is not None:
             return nearest_masked_N(z_ND, prototypes, mask_KD, by_angle)
         return nearest_N(z_ND, prototypes, by_angle)
 
@@ -110,17 +110,17 @@ class PrototypeMethod:
 
         Anchors are chosen once, so every class must have its own.
         """
-        setting = self.refine.setting
+        context = self.refine.context
         length = seen.value_KD[seen.present_K].norm(dim=1).mean() if seen.present_K.any() else 1.0
         value_KD = seen.value_KD.clone()
         for k in (~seen.present_K).nonzero()[:, 0].tolist():
-            drawn_D = keyed_direction(setting.seed, k, setting.features, setting.mask_KD)
+            drawn_D = keyed_direction(context.seed, k, context.features, context.mask_KD)
             value_KD[k] = length * drawn_D.to(value_KD)
         return Prototypes(value_KD, torch.ones_like(seen.present_K))
 
 
 def build_method(
-    recipe: MethodSpec,
+    spec: MethodSpec,
     config: Config,
     dims: tuple[int, int],
     device: torch.device | str = "cpu",
@@ -128,24 +128,24 @@ def build_method(
 ) -> PrototypeMethod:
     """Returns the method that a recipe describes, for K classes, D features and so many training samples."""
     mask_KD = None
-    if recipe.sparsity:
-        mask_KD = torch.from_numpy(sparse.masks(*dims, recipe.sparsity, config.seed)).to(device)
-    setting = MethodContext(
+    if spec.sparsity:
+        mask_KD = torch.from_numpy(sparse.masks(*dims, spec.sparsity, config.seed)).to(device)
+    context = MethodContext(
         *dims,
         seed=config.seed,
         lr=config.train.lr,
         batch_size=config.train.batch_size,
         device=torch.device(device),
-        options=recipe.options,
+        options=spec.options,
         clients=config.federation.clients,
         samples=samples,
         mask_KD=mask_KD,
         trace=config.log.distances,
     )
     return PrototypeMethod(
-        recipe=recipe,
-        aggregate=AGGREGATES[recipe.aggregate](setting),
-        refine=REFINEMENTS[recipe.refine](setting),
-        guide=LocalLoss(recipe, mask_KD),
+        spec=spec,
+        aggregate=AGGREGATES[spec.aggregate](context),
+        refine=REFINEMENTS[spec.refine](context),
+        local_loss=LocalLoss(spec, mask_KD),
         forget=config.method.forget,
     )

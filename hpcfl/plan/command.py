@@ -56,38 +56,38 @@ def print_plan(
 ) -> None:
     """Prints what a run needs and how it is spread."""
     machine = machine_like_here(ranks, nodes, devices, cores, memory, device_memory)
-    fed = plan_run(load_config(config, settings))
-    runtime = fed.config.runtime
+    plan = plan_run(load_config(config, settings))
+    runtime = plan.config.runtime
     set_up_torch(runtime, 0, on="cpu")
-    known = (fed.architectures, fed.data.shape, *fed.dims)
-    counted = costs(*known, fed.config.train.batch_size, runtime.inference_batch)
-    read_pretrained(fed.config.models.pretrained, *known)
-    forecast = Forecast(fed, counted, machine, program_memory(fed.data.is_images))
+    known = (plan.architectures, plan.data.shape, *plan.dims)
+    counted = costs(*known, plan.config.train.batch_size, runtime.inference_batch)
+    read_pretrained(plan.config.models.pretrained, *known)
+    forecast = Forecast(plan, counted, machine, program_memory(plan.data.is_images))
     if calibrate:
         if devices and not torch.cuda.is_available():
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
-        forecast.seconds = calibrated(fed)
+        forecast.seconds = calibrated(plan)
     if as_json:
         print(json.dumps(_numbers(forecast), indent=1))
     else:
         _print(forecast)
 
 
-def calibrated(fed: RunPlan) -> dict[str, float]:
+def calibrated(plan: RunPlan) -> dict[str, float]:
     """Returns seconds per training sample of each architecture, tried on this machine."""
-    batch, shape = fed.config.train.batch_size, fed.data.shape
-    device = set_up_torch(fed.config.runtime, 0)
+    batch, shape = plan.config.train.batch_size, plan.data.shape
+    device = set_up_torch(plan.config.runtime, 0)
     found = {}
-    for name in fed.architectures:
-        chosen = step_options(fed.config.runtime, device.type, name)
-        network = build_network(name, shape, *fed.dims).to(device)
+    for name in plan.architectures:
+        chosen = step_options(plan.config.runtime, device.type, name)
+        network = build_network(name, shape, *plan.dims).to(device)
         network.to(memory_format=chosen.memory_format)  # type: ignore[call-overload]
-        trained = make_step(network, fed.config.train, chosen)
+        trained = make_step(network, plan.config.train, chosen)
         trained.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
-        if fed.data.is_images:
+        if plan.data.is_images:
             x_B = x_B.contiguous(memory_format=chosen.memory_format)
-        y_B = torch.arange(len(x_B), device=device) % fed.dims[0]
+        y_B = torch.arange(len(x_B), device=device) % plan.dims[0]
         times = []
         for _ in range(1 + WARMUP + STEPS):
             start = time.perf_counter()
@@ -128,11 +128,11 @@ def _numbers(forecast: Forecast) -> dict[str, Any]:
 
 
 def _print(forecast: Forecast) -> None:
-    fed, machine, screen = forecast.fed, forecast.machine, console()
-    config = fed.config
+    plan, machine, screen = forecast.plan, forecast.machine, console()
+    config = plan.config
     screen.print(
-        f"{config.method.name} on {config.data.name}: {len(fed.clients)} clients, "
-        f"{config.federation.per_round} per round, d = {fed.dims[1]}, batch {config.train.batch_size}; "
+        f"{config.method.name} on {config.data.name}: {len(plan.clients)} clients, "
+        f"{config.federation.per_round} per round, d = {plan.dims[1]}, batch {config.train.batch_size}; "
         f"{plural(machine.ranks, 'rank')} on {plural(machine.nodes, 'node')} of {plural(machine.cores, 'core')}, "
         f"{format_gib(machine.memory)}"
         + (f" and {plural(machine.devices, 'GPU')}" if machine.devices else ""),
@@ -152,7 +152,7 @@ def _architectures(forecast: Forecast) -> Table:
     table = _table(
         "architecture", "clients", "parameters", "state", "GFLOP/sample", "activations", "ms/sample", "FedTGP"
     )
-    number = Counter(client.architecture for client in forecast.fed.clients)
+    number = Counter(client.architecture for client in forecast.plan.clients)
     for name, cost in forecast.costs.items():
         cited = PUBLISHED.get(split_name(name)[0])
         tried = forecast.seconds.get(name)
@@ -205,8 +205,8 @@ def _round(forecast: Forecast) -> list[str]:
     ]
     if (seconds := forecast.round_seconds) is not None:
         said.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
-    forward = sum(forecast.costs[client.architecture].flops for client in forecast.fed.clients)
-    cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.fed.clients]
+    forward = sum(forecast.costs[client.architecture].flops for client in forecast.plan.clients)
+    cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.plan.clients]
     said.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
     if all(cited):
         total = sum(number for number in cited if number)

@@ -42,7 +42,7 @@ class MemoryEstimate:
 class Forecast:
     """A run on a machine."""
 
-    fed: RunPlan
+    plan: RunPlan
     costs: Mapping[str, Cost]
     machine: Machine
     program: tuple[int, int]
@@ -51,7 +51,7 @@ class Forecast:
     """By architecture, of training on one sample, if it was tried."""
 
     def __post_init__(self) -> None:
-        runtime, machine = self.fed.config.runtime, self.machine
+        runtime, machine = self.plan.config.runtime, self.machine
         self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
         node_of = [machine.node(rank) for rank in range(machine.ranks)]
         places = [
@@ -61,11 +61,11 @@ class Forecast:
         pinned = runtime.placement == "pinned" or runtime.arena == "private"
         self.pools: list[Pool] = pools(places, self.workers, pinned)
         self.device_of = [places[pool.ranks[0]][1] for pool in self.pools]
-        self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.fed.clients])
+        self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.plan.clients])
         self.pool_of = assign_clients(self.work_M.tolist(), self.pools)
 
     def _cost(self, client: int) -> Cost:
-        return self.costs[self.fed.clients[client].architecture]
+        return self.costs[self.plan.clients[client].architecture]
 
     def clients_of(self, pool: int) -> list[int]:
         return [i for i, number in enumerate(self.pool_of) if number == pool]
@@ -74,7 +74,7 @@ class Forecast:
 
     @cached_property
     def participants(self) -> list[np.ndarray]:
-        config = self.fed.config
+        config = self.plan.config
         rounds = min(ROUNDS, config.federation.rounds)
         return [
             select_participants(config.seed, t, config.federation.clients, config.federation.per_round)
@@ -84,18 +84,18 @@ class Forecast:
     @property
     def passes(self) -> int:
         """Forward passes' worth of work on a training sample in a round."""
-        train, method = self.fed.config.train, self.fed.config.method
+        train, method = self.plan.config.train, self.plan.config.method
         return train.epochs * (1 + BACKWARD) + (method.prototypes == "eval")
 
     @property
     def flops(self) -> tuple[float, float]:
         """Of a round, on average: training with the prototype pass, and evaluation of those who changed."""
-        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.fed.clients])
+        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.plan.clients])
         train, evaluate, stale = 0.0, 0.0, set(range(len(tests_M)))
         for t, who in enumerate(self.participants):
             train += self.work_M[who].sum() * self.passes
             stale |= set(who.tolist())
-            if self.fed.config.evaluates(t):
+            if self.plan.config.evaluates(t):
                 evaluate += tests_M[sorted(stale)].sum()
                 stale.clear()
         return train / len(self.participants), evaluate / len(self.participants)
@@ -106,13 +106,13 @@ class Forecast:
 
         Where prototypes are settled by then (method.anchor), nothing travels any more.
         """
-        if not self.fed.recipe.exchange or self.fed.recipe.fixed:
+        if not self.plan.spec.exchange or self.plan.spec.fixed:
             return 0.0, 0.0
-        sparsity = self.fed.recipe.sparsity or self.fed.dims[1]
-        width_K = 4.0 * masks(*self.fed.dims, sparsity, self.fed.config.seed).sum(1)
-        owned_M = (self.fed.class_counts_MK > 0) @ width_K
+        sparsity = self.plan.spec.sparsity or self.plan.dims[1]
+        width_K = 4.0 * masks(*self.plan.dims, sparsity, self.plan.config.seed).sum(1)
+        owned_M = (self.plan.class_counts_MK > 0) @ width_K
         up = np.mean([owned_M[who].sum() for who in self.participants])
-        missing = [] if self.fed.recipe.refine in LEARNED else self.fed.unowned  # learned ones: all K
+        missing = [] if self.plan.spec.refine in LEARNED else self.plan.unowned  # learned ones: all K
         return float(up), float(len(self.participants[0]) * np.delete(width_K, missing).sum())
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
@@ -144,7 +144,7 @@ class Forecast:
         if not all(map(self._on_cpu, here)):
             return len({self.device_of[number] for number in here})
         ranks = sum(len(self.pools[number].ranks) for number in here)
-        return max(1, min(ranks, self.machine.cores // self.fed.config.runtime.threads))
+        return max(1, min(ranks, self.machine.cores // self.plan.config.runtime.threads))
 
     @property
     def imbalance(self) -> float:
@@ -156,14 +156,14 @@ class Forecast:
         """Expected seconds of a round's training and prototypes, from what was tried on this machine."""
         if not self.seconds:
             return None
-        per_M = np.array([self.seconds[c.architecture] * len(c.train) for c in self.fed.clients])
+        per_M = np.array([self.seconds[c.architecture] * len(c.train) for c in self.plan.clients])
         return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
 
     # --- memory
 
     @cached_property
-    def records(self) -> ClientLayouts:
-        return ClientLayouts(self.fed)
+    def layouts(self) -> ClientLayouts:
+        return ClientLayouts(self.plan)
 
     def rank_memory(self, pool: int) -> MemoryEstimate:
         """Of a rank while it trains the largest client of its pool; beside a GPU, what stays on the host."""
@@ -174,7 +174,7 @@ class Forecast:
         mine, device = self.clients_of(pool), self.device_of[pool]
         costs = [self._cost(i) for i in mine]
         return {
-            "network": max((self.records.state(i).nbytes for i in mine), default=0),
+            "network": max((self.layouts.state(i).nbytes for i in mine), default=0),
             "gradients": max((self._gradients(i, device) for i in mine), default=0),
             "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
         }
@@ -185,7 +185,7 @@ class Forecast:
         parts = {
             "programs": ranks * self.program[0] + self.program[1],
             "arena": self.arena(node),
-            "data": self.fed.data.x.nbytes * (1 if self.fed.data.file else ranks),
+            "data": self.plan.data.x.nbytes * (1 if self.plan.data.file else ranks),
         }
         training = [
             self._training(number)
@@ -204,20 +204,20 @@ class Forecast:
 
     def _average(self, node: int) -> int:
         """Returns the gradients and activations of an average client of a node."""
-        mine = [c.id for c in self.fed.clients if self.pools[self.pool_of[c.id]].node == node]
+        mine = [c.id for c in self.plan.clients if self.pools[self.pool_of[c.id]].node == node]
         each = [4 * self._cost(i).parameters + self._cost(i).activations for i in mine]
         return sum(each) // max(1, len(each))
 
     def _gradients(self, i: int, device: str) -> int:
         """Returns the bytes of a client's gradients, unless they are dropped at once, and velocities."""
-        config, kind = self.fed.config, device.partition(":")[0]
-        kept = not step_options(config.runtime, kind, self.fed.clients[i].architecture).direct
+        config, kind = self.plan.config, device.partition(":")[0]
+        kept = not step_options(config.runtime, kind, self.plan.clients[i].architecture).direct
         return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
         """Bytes of the records of a node's clients."""
         mine = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
-        return sum(self.records.layout(i).nbytes for i in mine)
+        return sum(self.layouts.layout(i).nbytes for i in mine)
 
     def device_memory(self, pool: int) -> MemoryEstimate:
         """Of a GPU with all ranks that share it."""
@@ -227,13 +227,13 @@ class Forecast:
 
     def warnings(self) -> list[str]:
         """Returns what will not fit, in words."""
-        semi = self.fed.recipe.semi
+        semi = self.plan.spec.semi
         said = [f"after round {semi} unlabelled samples add work and memory: not counted"] if semi else []
         for node in range(self.machine.nodes):
             need, arena = self.node_memory(node).total, self.arena(node)
             if need > self.machine.memory:
                 said.append(f"node {node} needs {format_gib(need)}, it has {format_gib(self.machine.memory)}")
-            if arena > self.machine.shared and self.fed.config.runtime.arena in ("auto", "shared"):
+            if arena > self.machine.shared and self.plan.config.runtime.arena in ("auto", "shared"):
                 said.append(
                     f"the arena of node {node} needs {format_gib(arena)}, shared memory has "
                     f"{format_gib(self.machine.shared)}: it will be a file, or refused if runtime.arena = 'shared'"
@@ -244,7 +244,7 @@ class Forecast:
                 said.append(
                     f"{device} of node {self.pools[number].node} needs {format_gib(need)}, it has {format_gib(room)}"
                 )
-        spare = len(self.workers) - self.fed.config.federation.per_round
+        spare = len(self.workers) - self.plan.config.federation.per_round
         if spare > 0:
             said.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
         return said

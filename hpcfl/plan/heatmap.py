@@ -15,7 +15,7 @@ WRITTEN = 500
 """Cells up to which each shows its number."""
 
 
-def draw_heatmap(path: Path, fed: RunPlan) -> None:
+def draw_heatmap(path: Path, plan: RunPlan) -> None:
     """Writes the training samples of every client and class as a heatmap; empty cells stay white."""
     import matplotlib
 
@@ -23,7 +23,7 @@ def draw_heatmap(path: Path, fed: RunPlan) -> None:
     from matplotlib import pyplot
     from matplotlib.colors import LogNorm
 
-    counts_KM = fed.class_counts_MK.T
+    counts_KM = plan.class_counts_MK.T
     classes, clients = counts_KM.shape
     wide, high = np.clip(clients * 0.45, 5, 16), np.clip(classes * 0.35, 3, 9)
     figure, axes = pyplot.subplots(figsize=(wide + 2.5, high + 1.2), layout="constrained")
@@ -36,10 +36,10 @@ def draw_heatmap(path: Path, fed: RunPlan) -> None:
                 colour = "white" if count > top**0.5 else "black"
                 axes.text(i, k, str(count), ha="center", va="center", fontsize=6, color=colour)
     if classes <= NAMED:
-        axes.set_yticks(range(classes), [name[:24] for name in fed.data.names], fontsize=7, parse_math=False)
+        axes.set_yticks(range(classes), [name[:24] for name in plan.data.names], fontsize=7, parse_math=False)
     if clients <= NAMED:
         axes.set_xticks(range(clients), [str(i) for i in range(clients)], fontsize=7)
-    axes.set(xlabel="client", ylabel="class", title=_title(fed))
+    axes.set(xlabel="client", ylabel="class", title=_title(plan))
     figure.colorbar(image, ax=axes, label="training samples", aspect=30, pad=0.02)
     with part_file(path) as part:
         figure.savefig(part, format=path.suffix[1:], dpi=150)
@@ -47,12 +47,12 @@ def draw_heatmap(path: Path, fed: RunPlan) -> None:
     pyplot.close(figure)
 
 
-def _title(fed: RunPlan) -> str:
-    settings = fed.config.partition
+def _title(plan: RunPlan) -> str:
+    settings = plan.config.partition
     known = {
         "dirichlet": f"dirichlet, α = {settings.alpha:g}",
         "pathological": f"pathological, {settings.classes_per_client} classes per client",
         "nway_kshot": f"{settings.ways:g}-way {settings.shots:g}-shot, σ = {settings.deviation:g}",
     }
     style = ", as published" if settings.style == "published" else ""
-    return f"{fed.config.data.name}: {known.get(settings.name, settings.name)}{style}"
+    return f"{plan.config.data.name}: {known.get(settings.name, settings.name)}{style}"

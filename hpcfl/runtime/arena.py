@@ -27,7 +27,7 @@ KINDS = ("shared", "mapped", "private")
 
 @dataclass(frozen=True)
 class FreeSpace:
-    """What a host has to offer an arena: free bytes of shared memory and of its own disk."""
+    """Free bytes of a host's shared memory, and of its temporary directory."""
 
     shared: int
     mapped: int
@@ -38,11 +38,11 @@ def free_space() -> FreeSpace:
 
 
 def choose_arena(
-    setting: str, needs: Sequence[tuple[str, int, int]], rooms: Mapping[str, FreeSpace]
+    setting: str, needs: Sequence[tuple[str, int, int]], spaces: Mapping[str, FreeSpace]
 ) -> tuple[str, str]:
     """Returns the kind of arena for a run, and why it is not the first choice.
 
-    `needs` holds (host, node, bytes); pretend nodes of one host draw on the same room. All ranks decide
+    `needs` holds (host, node, bytes); pretend nodes of one host share its free space. All ranks decide
     alike, because one rank that fails to write would take the job down without a word.
     """
     need: dict[str, int] = {}
@@ -52,26 +52,26 @@ def choose_arena(
     for kind in KINDS if setting == "auto" else (setting,):
         if kind == "private":
             return kind, why
-        short = [host for host in need if need[host] + SPARE > getattr(rooms[host], kind)]
+        short = [host for host in need if need[host] + SPARE > getattr(spaces[host], kind)]
         if not short:
             return kind, why
         host = short[0]
         place = "shared memory" if kind == "shared" else "its temporary directory"
-        why = f"{host} has {getattr(rooms[host], kind):,} bytes free in {place}, clients need {need[host]:,}"
+        why = f"{host} has {getattr(spaces[host], kind):,} bytes free in {place}, clients need {need[host]:,}"
     raise BadInput(f"runtime.arena = {setting!r}: {why}")
 
 
 class Arena:
     """One byte vector per client of this node."""
 
-    def __init__(self, link: Communicator, kind: str, sizes: Mapping[int, int], leader: bool):
+    def __init__(self, comm: Communicator, kind: str, sizes: Mapping[int, int], leader: bool):
         """`sizes` gives the bytes of each client: all of the node's, or this rank's own where private."""
         self.kind = kind
         total = sum(sizes.values())
         if kind == "shared":
-            memory = link.share(total)
+            memory = comm.allocate_shared(total)
         elif kind == "mapped":
-            memory = _mapped(link, total, leader)
+            memory = _map_file(comm, total, leader)
         else:
             memory = np.zeros(total, dtype=np.uint8)
         whole = torch.from_numpy(memory) if total else torch.empty(0, dtype=torch.uint8)
@@ -79,16 +79,16 @@ class Arena:
         self.vectors: dict[int, Tensor] = dict(zip(sizes, parts, strict=True))
 
 
-def _mapped(link: Communicator, nbytes: int, leader: bool) -> np.ndarray:
+def _map_file(comm: Communicator, nbytes: int, leader: bool) -> np.ndarray:
     """Returns a mapping of a new file that every rank of the node opens and nobody sees afterwards."""
     name = ""
-    with link.agreed():
+    with comm.raise_on_all():
         if leader:
             name = _reserved_file(max(nbytes, 1))
-    names = {node: path for node, path in link.facts((link.node, name)) if path}
-    with open(names[link.node], "r+b") as file:
+    names = {node: path for node, path in comm.allgather_object((comm.node, name)) if path}
+    with open(names[comm.node], "r+b") as file:
         mapping = mmap.mmap(file.fileno(), max(nbytes, 1))
-    link.facts(None)  # all have it open
+    comm.allgather_object(None)  # all have it open
     if leader:
         os.unlink(name)
     return np.frombuffer(mapping, dtype=np.uint8)[:nbytes]

@@ -23,45 +23,45 @@ PARENT = os.getppid()
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 75, 130
 
 
-def run_guarded(link: Communicator, body: Callable[[], int]) -> int:
+def run_guarded(comm: Communicator, body: Callable[[], int]) -> int:
     """Runs a rank's part and returns the exit code; an exception on any rank ends them all."""
     try:
-        code = _agreed_end(link, body)
-        link.close()
+        code = _common_end(comm, body)
+        comm.close()
     except Fatal as error:
-        _end_all(link, f"hpcfl: {error}", FAILED)
+        _end_all(comm, f"hpcfl: {error}", FAILED)
     except BadInput as error:  # that only this rank met
-        _end_all(link, f"hpcfl: {error}", BAD_INPUT)
+        _end_all(comm, f"hpcfl: {error}", BAD_INPUT)
     except KeyboardInterrupt:
-        _end_all(link, "hpcfl: interrupted" if link.is_server else "", INTERRUPTED)
+        _end_all(comm, "hpcfl: interrupted" if comm.is_server else "", INTERRUPTED)
     except BaseException:
         text = traceback.format_exc()
         time.sleep(SETTLE)  # what others had to say then stands above it
-        _end_all(link, "\n".join(f"[rank {link.rank}] {line}" for line in text.splitlines()), FAILED)
+        _end_all(comm, "\n".join(f"[rank {comm.rank}] {line}" for line in text.splitlines()), FAILED)
     return code
 
 
-def _agreed_end(link: Communicator, body: Callable[[], int]) -> int:
-    """Returns the exit code of an end that all ranks know of; one of them speaks."""
+def _common_end(comm: Communicator, body: Callable[[], int]) -> int:
+    """Returns the exit code of an end that all ranks know of; one of them prints."""
     try:
         return body()
     except (Refused, RunFailed) as error:
-        print_error(f"hpcfl: {error}", link.is_server)
+        print_error(f"hpcfl: {error}", comm.is_server)
         return BAD_INPUT if isinstance(error, Refused) else FAILED
 
 
-def _end_all(link: Communicator, last_word: str, code: int) -> NoReturn:
+def _end_all(comm: Communicator, message: str, code: int) -> NoReturn:
     """Ends every rank; the launcher drops what it has not passed on by then, so it is given time."""
-    print_error(last_word, bool(last_word))
-    if link.size > 1:
+    print_error(message, bool(message))
+    if comm.size > 1:
         time.sleep(SETTLE / 2)
-    link.abort(code)
+    comm.abort(code)
     os._exit(code)  # alone, or if aborting let this rank go on
 
 
-def print_error(text: str, speaks: bool = True) -> None:
-    """Prints a last word, once: on the rank that speaks."""
-    if speaks:
+def print_error(text: str, prints: bool = True) -> None:
+    """Prints a last word, once: on the rank that prints."""
+    if prints:
         print(text, file=sys.stderr, flush=True)
 
 
@@ -89,9 +89,9 @@ class StopSignals:
     fails: there these two keep their meaning, and only SIGUSR1 asks for a stop.
     """
 
-    def __init__(self, speaks: bool, open_mpi: bool):
-        self.asked = False
-        self.speaks = speaks
+    def __init__(self, prints: bool, open_mpi: bool):
+        self.received = False
+        self.prints = prints
         self.numbers = (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
 
     def __enter__(self) -> StopSignals:
@@ -103,9 +103,9 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.received:
             raise KeyboardInterrupt
-        self.asked = True
-        if self.speaks:
+        self.received = True
+        if self.prints:
             name = signal.Signals(number).name
             os.write(2, f"hpcfl: {name}: stopping after this round; once more stops at once\n".encode())

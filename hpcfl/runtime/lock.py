@@ -48,8 +48,8 @@ class RunLock:
         self.path = Path(f"{log}.lock")
         self.handle = -1
 
-    def take(self, patience: float | None = None) -> None:
-        """Takes the lock, or raises BadInput naming its owner.
+    def acquire(self, patience: float | None = None) -> None:
+        """Acquires the lock, or raises BadInput naming its owner.
 
         A job that the batch system has started again waits for a while: a node that went down may hold it.
         """

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from hpcfl.comm.communicator import COUNTERS, Communicator
-from hpcfl.federation.run_plan import RunPlan
+from hpcfl.config.schema import RuntimeConfig
 from hpcfl.runtime import cores
 from hpcfl.runtime.arena import Arena, choose_arena, free_space
 from hpcfl.runtime.scheduling import ClientQueue, CoreLimiter, CostModel, assign_clients, pools
-from hpcfl.training.client_layout import ClientLayouts
-from hpcfl.training.step.options import StepOptions
 
 LIMITERS = COUNTERS // 2
-"""Counters, from the end, that are gates; pools draw from the others."""
+"""Counters, from the end, that core limiters use; pools draw from the others."""
 
 
 @dataclass(frozen=True)
 class Placement:
     """This rank's clients and memory, and what the run as a whole has."""
 
-    roster: ClientQueue
-    records: ClientLayouts
+    queue: ClientQueue
     arena: Arena
     placement: str
     why: str
@@ -34,8 +31,8 @@ class Placement:
     nodes: int
     cores: int
 
-    def words(self) -> dict[str, Any]:
-        """Returns what the log keeps of it."""
+    def log_attributes(self) -> dict[str, Any]:
+        """Returns the attributes that the log keeps of it."""
         return {
             "nodes": self.nodes,
             "cores": self.cores,
@@ -45,48 +42,44 @@ class Placement:
 
 
 def place_clients(
-    link: Communicator, fed: RunPlan, costs: CostModel, device: torch.device, ways: Mapping[str, StepOptions]
+    comm: Communicator, runtime: RuntimeConfig, costs: CostModel, device: torch.device, sizes: Sequence[int]
 ) -> Placement:
-    """Returns where this rank's clients live; every rank calls it."""
-    runtime = fed.config.runtime
-    mine = (platform.node(), link.node, device_identity(device), cores.own_cores(), free_space())
-    hosts, nodes, devices, allowed, rooms = zip(*link.facts(mine), strict=True)
+    """Returns where this rank's clients live; every rank calls it. `sizes` has the bytes of every client."""
+    mine = (platform.node(), comm.node, device_identity(device), cores.own_cores(), free_space())
+    hosts, nodes, devices, allowed, spaces = zip(*comm.allgather_object(mine), strict=True)
     places = list(zip(nodes, devices, strict=True))
-    with link.agreed():  # a user's network may be missing on one node
-        records = ClientLayouts(fed, ways)
     kind, why, pinned = "private", "", runtime.placement == "pinned"
-    sizes = [records.layout(i).nbytes for i in range(len(fed.clients))]
 
     def split(pinned: bool) -> tuple[list[int], list[int]]:
         """Returns each client's pool and node."""
-        groups = pools(places, link.workers, pinned)
+        groups = pools(places, comm.workers, pinned)
         pool_of = assign_clients(costs.of_clients().tolist(), groups)
         return pool_of, [groups[number].node for number in pool_of]
 
     pool_of, node_of = split(pinned)
     need = {node: sum(size for size, at in zip(sizes, node_of, strict=True) if at == node) for node in nodes}
-    with link.agreed():
+    with comm.raise_on_all():
         needs = [(host, node, need[node]) for host, node in zip(hosts, nodes, strict=True)]
-        kind, why = choose_arena(runtime.arena, needs, dict(zip(hosts, rooms, strict=True)))
+        kind, why = choose_arena(runtime.arena, needs, dict(zip(hosts, spaces, strict=True)))
     if kind == "private" and not pinned:
         pinned = True
         pool_of, node_of = split(pinned)
-    node = [rank for rank in link.workers if nodes[rank] == link.node]
-    gate = cores.core_limit(allowed, link.rank, node, runtime.threads) if link.rank in node else None
-    if gate and gate[0] >= LIMITERS:  # so many kinds of binding that each has few ranks
-        gate = None
-    roster = ClientQueue(
+    node = [rank for rank in comm.workers if nodes[rank] == comm.node]
+    limit = cores.core_limit(allowed, comm.rank, node, runtime.threads) if comm.rank in node else None
+    if limit and limit[0] >= LIMITERS:  # so many kinds of binding that each has few ranks
+        limit = None
+    queue = ClientQueue(
         pool_of,
-        pools(places, link.workers, pinned),
-        link.rank,
-        link,
-        CoreLimiter(link, COUNTERS - 1 - gate[0], gate[1]) if gate else None,
+        pools(places, comm.workers, pinned),
+        comm.rank,
+        comm,
+        CoreLimiter(comm, COUNTERS - 1 - limit[0], limit[1]) if limit else None,
     )
-    here = roster.clients if kind == "private" else [i for i, node in enumerate(node_of) if node == link.node]
-    leader = nodes.index(link.node) == link.rank
-    arena = Arena(link, kind, {i: sizes[i] for i in here}, leader)
+    here = queue.clients if kind == "private" else [i for i, node in enumerate(node_of) if node == comm.node]
+    leader = nodes.index(comm.node) == comm.rank
+    arena = Arena(comm, kind, {i: sizes[i] for i in here}, leader)
     total = cores.total_cores(zip(hosts, allowed, strict=True))
-    return Placement(roster, records, arena, "pinned" if pinned else "pool", why, len(set(nodes)), total)
+    return Placement(queue, arena, "pinned" if pinned else "pool", why, len(set(nodes)), total)
 
 
 def device_identity(device: torch.device) -> str:

@@ -73,16 +73,16 @@ class CostModel:
 class NodeCounters(Protocol):
     """Counters that the ranks of a node share."""
 
-    def take(self, counter: int, by: int = 1) -> int:
+    def fetch_add(self, counter: int, by: int = 1) -> int:
         """Returns a counter and advances it, in one step."""
 
-    def peek(self, counter: int) -> int:
+    def read_counter(self, counter: int) -> int:
         """Returns a counter, perhaps a moment old."""
 
     def wait_below(self, counter: int, limit: int) -> None:
         """Sleeps until a counter is seen below a limit."""
 
-    def stir(self) -> None:
+    def mark_alive(self) -> None:
         """Shows that this rank is alive."""
 
 
@@ -92,24 +92,24 @@ class CoreLimiter:
     Sharing a core by turns costs a third more: whoever comes back finds its caches full of others' data.
     """
 
-    def __init__(self, numbers: NodeCounters, counter: int, slots: int):
-        self.numbers, self.counter, self.slots = numbers, counter, slots
+    def __init__(self, counters: NodeCounters, counter: int, slots: int):
+        self.counters, self.counter, self.slots = counters, counter, slots
 
     def enter(self) -> None:
-        while self.numbers.take(self.counter) >= self.slots:
-            self.numbers.take(self.counter, -1)
-            self.numbers.wait_below(self.counter, self.slots)
+        while self.counters.fetch_add(self.counter) >= self.slots:
+            self.counters.fetch_add(self.counter, -1)
+            self.counters.wait_below(self.counter, self.slots)
 
     def leave(self) -> None:
-        self.numbers.take(self.counter, -1)
+        self.counters.fetch_add(self.counter, -1)
 
 
 class ClientQueue:
-    """What this rank does, round by round: whom it trains, looks at, and has a share in.
+    """Gives this rank the clients that it trains, evaluates, and has an even share of.
 
-    A queue is the same list on every rank of the pool; a counter of the node gives out its places. Two
-    counters serve by turns: all ranks meet between one queue and the next, so while one is drawn from, nobody
-    needs the other, and the pool's first rank sets it back.
+    Every rank of a pool has the same list; a counter of the node hands out its places. Two counters alternate:
+    all ranks meet between one list and the next, so while one counter is used, the pool's first rank resets
+    the other.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class ClientQueue:
         pool_of: Sequence[int],
         pools: Sequence[Pool],
         rank: int,
-        numbers: NodeCounters,
-        gate: CoreLimiter | None = None,
+        counters: NodeCounters,
+        limiter: CoreLimiter | None = None,
     ):
         mine = [number for number, pool in enumerate(pools) if rank in pool.ranks]
         self.pool = pools[mine[0]] if mine else Pool(-1, ())
@@ -126,58 +126,58 @@ class ClientQueue:
         on_node = [number for number, pool in enumerate(pools) if pool.node == self.pool.node]
         self.counter = 2 * on_node.index(mine[0]) if mine else 0
         self.place = self.pool.ranks.index(rank) if mine else 0
-        self.numbers, self.gate = numbers, gate
+        self.counters, self.limiter = counters, limiter
         self.stale = set(self.clients)
-        self.chosen: set[int] = set()
+        self.participants_here: set[int] = set()
         self.trained: list[int] = []
 
-    def train(self, participants: np.ndarray, costs: np.ndarray) -> Iterator[int]:
+    def to_train(self, participants: np.ndarray, costs: np.ndarray) -> Iterator[int]:
         """Yields the participants that this rank trains, the most expensive first."""
-        self.chosen = set(participants.tolist()) & set(self.clients)
-        self.stale |= self.chosen
+        self.participants_here = set(participants.tolist()) & set(self.clients)
+        self.stale |= self.participants_here
         self.trained = []
-        for i in self._queue(sorted(self.chosen, key=lambda i: (-costs[i], i))):
+        for i in self._draw(sorted(self.participants_here, key=lambda i: (-costs[i], i))):
             self.trained.append(i)
             yield i
 
-    def look(self) -> Iterator[int]:
-        """Yields whose test data this rank looks at: whom it just trained, and others not looked at yet."""
-        yield from self._in_turn(self.trained)
-        yield from self._queue(sorted(self.stale - self.chosen))
+    def to_evaluate(self) -> Iterator[int]:
+        """Yields the clients that this rank evaluates: those it just trained, then others that are stale."""
+        yield from self._one_by_one(self.trained)
+        yield from self._draw(sorted(self.stale - self.participants_here))
         self.stale.clear()
 
-    def share(self) -> Iterator[int]:
-        """Yields this rank's part of the pool's clients, divided evenly, without asking anyone."""
-        return self._in_turn(self.clients[self.place :: max(1, len(self.pool.ranks))])
+    def own_share(self) -> Iterator[int]:
+        """Yields this rank's even share of the pool's clients, without a counter."""
+        return self._one_by_one(self.clients[self.place :: max(1, len(self.pool.ranks))])
 
-    def _queue(self, clients: Sequence[int]) -> Iterator[int]:
-        """Yields the places of a list that this rank draws, one at a time."""
+    def _draw(self, clients: Sequence[int]) -> Iterator[int]:
+        """Yields the clients of a list that this rank draws from the shared counter, one at a time."""
         if len(self.pool.ranks) < 2:
-            yield from self._in_turn(clients)
+            yield from self._one_by_one(clients)
             return
         self.counter ^= 1
         if self.place == 0:
-            self.numbers.take(self.counter ^ 1, -self.numbers.peek(self.counter ^ 1))
-        while self.numbers.peek(self.counter) < len(clients):
-            with self._turn():
-                place = self.numbers.take(self.counter)
+            self.counters.fetch_add(self.counter ^ 1, -self.counters.read_counter(self.counter ^ 1))
+        while self.counters.read_counter(self.counter) < len(clients):
+            with self._limited():
+                place = self.counters.fetch_add(self.counter)
                 if place < len(clients):
                     yield clients[place]
 
-    def _in_turn(self, clients: Iterable[int]) -> Iterator[int]:
+    def _one_by_one(self, clients: Iterable[int]) -> Iterator[int]:
         for i in clients:
-            with self._turn():
+            with self._limited():
                 yield i
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """One client's time within the gate."""
-        self.numbers.stir()
-        if self.gate:
-            self.gate.enter()
+    def _limited(self) -> Iterator[None]:
+        """Holds one of the node's cores for the work on one client."""
+        self.counters.mark_alive()
+        if self.limiter:
+            self.limiter.enter()
         yield
-        if self.gate:
-            self.gate.leave()
+        if self.limiter:
+            self.limiter.leave()
 
 
 def makespan(costs: Sequence[float], slots: int) -> float:

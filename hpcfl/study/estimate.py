@@ -42,12 +42,12 @@ class Estimate:
         if seen.is_over:
             return 0.0
         assert cell.config is not None
-        pace, ranks = seen.brief.seconds, self._ranks(at)
+        pace, ranks = seen.summary.seconds, self._ranks(at)
         if np.isnan(pace) or seen.ranks != ranks:
             pace = ROUND + self._work(at, ranks) / self.speed(cell.config.method.name)
         return SETUP + pace * max(0, cell.config.federation.rounds - seen.rounds)
 
-    def hindered(self, among: Sequence[int]) -> tuple[list[int], str]:
+    def cannot_run(self, among: Sequence[int]) -> tuple[list[int], str]:
         """Returns those that cannot be run here, as where data is not prepared, and a sentence about them."""
         found = [at for at in among if np.isnan(self._work(at, 1))]
         if not found:
@@ -68,8 +68,8 @@ class Estimate:
     def _rates(self) -> dict[str, list[float]]:
         rates: dict[str, list[float]] = {}
         for at, (cell, seen) in enumerate(zip(self.cells, self.seen, strict=True)):
-            if cell.config and seen.brief.seconds > 0 and self._work(at, seen.ranks) > 0:
-                took = max(seen.brief.seconds - ROUND, 1e-3)
+            if cell.config and seen.summary.seconds > 0 and self._work(at, seen.ranks) > 0:
+                took = max(seen.summary.seconds - ROUND, 1e-3)
                 rates.setdefault(cell.config.method.name, []).append(self._work(at, seen.ranks) / took)
         return rates
 
@@ -110,8 +110,8 @@ def _flops(config: Config) -> float:
     from hpcfl.models.costs import costs
 
     # no rule of one method may stand for cells of another
-    fed = plan_run(config.model_copy(update={"method": Config().method, "log": Config().log}))
+    plan = plan_run(config.model_copy(update={"method": Config().method, "log": Config().log}))
     batches = config.train.batch_size, config.runtime.inference_batch
-    counted = costs(fed.architectures, fed.data.shape, *fed.dims, *batches)
+    counted = costs(plan.architectures, plan.data.shape, *plan.dims, *batches)
     passes = (1 + BACKWARD) * config.train.epochs + 1
-    return float(np.mean([counted[c.architecture].flops * len(c.train) * passes for c in fed.clients]))
+    return float(np.mean([counted[c.architecture].flops * len(c.train) * passes for c in plan.clients]))

@@ -54,12 +54,14 @@ class Result:
     rounds: int
     run: str
     """What it has in common with runs that differ by seeds alone."""
-    brief: Summary
+    summary: Summary
     accuracy: np.ndarray
     """By round."""
 
     def __repr__(self) -> str:
-        return f"<cell {self.name}: {self.status}, {self.rounds} rounds, accuracy {self.brief.accuracy:.2%}>"
+        return (
+            f"<cell {self.name}: {self.status}, {self.rounds} rounds, accuracy {self.summary.accuracy:.2%}>"
+        )
 
     def open(self) -> Run:
         """Returns the whole log."""
@@ -117,12 +119,12 @@ class Results:
 
 def row(cell: Result) -> dict[str, Any]:
     known = {"cell": cell.name, "block": cell.block, **cell.values, "status": cell.status}
-    return known | {"rounds": cell.rounds} | dict(zip(COLUMNS, astuple(cell.brief), strict=True))
+    return known | {"rounds": cell.rounds} | dict(zip(COLUMNS, astuple(cell.summary), strict=True))
 
 
 def summary_table(cells: Sequence[Result]) -> np.ndarray:
     """Returns the summaries of cells, [cell × column]."""
-    return np.array([astuple(cell.brief) for cell in cells], dtype=np.float64)
+    return np.array([astuple(cell.summary) for cell in cells], dtype=np.float64)
 
 
 def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -182,9 +184,9 @@ def _order(cell: Result) -> tuple[object, ...]:
     return cell.block, *((isinstance(value, str), value) for value in known)
 
 
-def check_directory_owner(study: Study, shelf: RunStore) -> None:
+def check_directory_owner(study: Study, store: RunStore) -> None:
     """Raises if another study, or another scale of this one, was merged in this directory."""
-    path = shelf.path / MERGED
+    path = store.path / MERGED
     if not os.path.exists(path):
         return
     try:
@@ -193,20 +195,20 @@ def check_directory_owner(study: Study, shelf: RunStore) -> None:
     except BadInput:  # damaged: it is made anew from the logs
         return
     if there != study.title:
-        raise BadInput(f"{shelf.path} is the directory of the study {there}; choose another --out")
+        raise BadInput(f"{store.path} is the directory of the study {there}; choose another --out")
 
 
-def write_results(study: Study, shelf: RunStore) -> Path:
+def write_results(study: Study, store: RunStore) -> Path:
     """Merges the cells' logs into one file and returns its name; jobs of one study take turns."""
-    path = shelf.path / MERGED
+    path = store.path / MERGED
     lock = RunLock(path)
-    lock.take(patience=60.0)
+    lock.acquire(patience=60.0)
     try:
         cells = []
         for cell in study.cells:  # by this turn: a cell may have ended while another job merged
-            state = shelf.look(cell).state
+            state = store.progress(cell).state
             # a bad one has the log of another run, or none
-            if state != "bad" and (run := _readable(shelf.log(cell))):
+            if state != "bad" and (run := _readable(store.log(cell))):
                 cells.append(_result(run, log_attributes(study, cell), state))
         with part_file(path) as part:
             with h5py.File(part, "w") as file:

@@ -40,23 +40,23 @@ def run_study(
     study = result_or_problem(lambda: read_study(path, scale, settings))
     cells = result_or_problem(lambda: select_cells(study, only)) if isinstance(study, Study) else study
 
-    def body(link: Communicator, found: Launcher | None, signals: StopSignals) -> int:
-        with link.agreed():
+    def body(comm: Communicator, launcher: Launcher | None, signals: StopSignals) -> int:
+        with comm.raise_on_all():
             if isinstance(cells, Exception):
                 raise cells
         assert isinstance(study, Study)
-        with link.agreed():
-            if len(set(link.facts(_fingerprint(cells)))) > 1:
+        with comm.raise_on_all():
+            if len(set(comm.allgather_object(_fingerprint(cells)))) > 1:
                 raise BadInput("the ranks read different studies: start them all with the same")
         if len({cell.config.runtime.threads for cell in cells if cell.config}) > 1:
             raise Refused(
                 "runtime.threads: cells that run in the same processes share this number; choose those of "
                 "one by --cell, or let `hpcfl study submit` keep them apart"
             )
-        with link.agreed():
-            shelf = RunStore(study.place(out))
-            check_directory_owner(study, shelf)
-        return StudyRunner(link, found, signals, study, cells, shelf, retry, keep).whole()
+        with comm.raise_on_all():
+            store = RunStore(study.place(out))
+            check_directory_owner(study, store)
+        return StudyRunner(comm, launcher, signals, study, cells, store, retry, keep).run_all()
 
     return run_on_ranks(body)
 
@@ -78,7 +78,7 @@ def select_cells(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
 class QuietProgress(ProgressLines):
     """Says what is about to run and how it ended, and nothing in between."""
 
-    def row(self, t: int, row: object) -> None:
+    def show_row(self, t: int, row: object) -> None:
         pass
 
 
@@ -86,131 +86,131 @@ class QuietProgress(ProgressLines):
 class StudyRunner:
     """A trip through the cells of a study; every rank makes it."""
 
-    link: Communicator
-    found: Launcher | None
+    comm: Communicator
+    launcher: Launcher | None
     signals: StopSignals
     study: Study
     cells: tuple[Cell, ...]
     """Those of this trip."""
-    shelf: RunStore
+    store: RunStore
     retry: bool
     keep: bool
     """Whether checkpoints of finished cells are kept, so that more rounds can extend them."""
-    began: float = field(default_factory=time.time)
-    wrong: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
+    problems: list[str] = field(default_factory=list)
     """Cells that cannot be run or did not end well; on rank 0."""
 
-    def whole(self) -> int:
+    def run_all(self) -> int:
         """Runs what is missing and returns the exit code."""
-        with self.link.agreed():
-            if self.link.is_server:
-                self.shelf.make()
+        with self.comm.raise_on_all():
+            if self.comm.is_server:
+                self.store.make()
         number, early = 0, False
         while True:
-            todo = self._next(number) if self.link.is_server else None
-            asked, found = zip(*self.link.facts((self.signals.asked, todo)), strict=True)
-            early = found[0] is not None and (any(asked) or found[0][1] is None)
-            if early or found[0] is None:
+            todo = self._next(number) if self.comm.is_server else None
+            asked, todos = zip(*self.comm.allgather_object((self.signals.received, todo)), strict=True)
+            early = todos[0] is not None and (any(asked) or todos[0][1] is None)
+            if early or todos[0] is None:
                 break
-            number, seen = found[0]
-            if self.link.is_server:
-                print_line(self._where(number))
+            number, seen = todos[0]
+            if self.comm.is_server:
+                print_line(self._cell_title(number))
             early = self._run(self.cells[number], seen) == STOPPED
             if early:
                 break
             number += 1
-        if self.link.is_server:
+        if self.comm.is_server:
             self._report(early)
-        wrong = self.link.facts(bool(self.wrong))[0]
-        return STOPPED if early else FAILED if wrong else DONE
+        problems = self.comm.allgather_object(bool(self.problems))[0]
+        return STOPPED if early else FAILED if problems else DONE
 
-    def _where(self, at: int) -> str:
+    def _cell_title(self, at: int) -> str:
         return f"hpcfl: {self.study.title}, cell {at + 1} of {len(self.cells)}, {self.cells[at].name}"
 
     def _next(self, number: int) -> tuple[int, CellProgress | None] | None:
         """Returns the next cell to be run, from `number` on, and how far it has come; None: no time left."""
         for at in range(number, len(self.cells)):
-            cell, where = self.cells[at], self._where(at)
-            seen = self.shelf.look(cell)
+            cell, where = self.cells[at], self._cell_title(at)
+            seen = self.store.progress(cell)
             again = self.retry and not was_restarted() and seen.state in ("failed", "diverged")
             if seen.state == "finished":
                 continue
             if seen.is_over and not again:
-                self._note(cell, f"{where}: {seen.state}: {seen.reason}")
+                self._record_problem(cell, f"{where}: {seen.state}: {seen.reason}")
                 continue
             if seen.state == "running" and not was_restarted():
                 print_line(f"{where}: another job runs it")
                 continue
-            if cell.ranks is not None and cell.ranks > self.link.size:
+            if cell.ranks is not None and cell.ranks > self.comm.size:
                 print_line(
-                    f"{where}: left out, it asks for {cell.ranks} ranks and these are {self.link.size}"
+                    f"{where}: left out, it asks for {cell.ranks} ranks and these are {self.comm.size}"
                 )
                 continue
             assert cell.config is not None
-            end = Deadline(end_time(cell.config.runtime.walltime_minutes, self.began))
+            end = Deadline(end_time(cell.config.runtime.walltime_minutes, self.started))
             return at, None if end.passed(0.0) else seen
         return None
 
     def _run(self, cell: Cell, seen: CellProgress) -> int:
         """Runs one cell on its ranks and returns its exit code on all."""
-        if self.link.is_server and seen.is_over:  # it is tried again
-            self.shelf.forgive(cell)
-        whole = cell.ranks in (None, self.link.size)
-        part = self.link if whole else self.link.first(cell.ranks or 0)
+        if self.comm.is_server and seen.is_over:  # it is tried again
+            self.store.clear_failure(cell)
+        whole = cell.ranks in (None, self.comm.size)
+        part = self.comm if whole else self.comm.first_ranks(cell.ranks or 0)
         code, why = DONE, ""
         if part is not None:
             try:
-                code = self._conduct(part, cell, seen)
+                code = self._run_federation(part, cell, seen)
             except (Refused, RunFailed) as error:
                 code, why = FAILED, str(error)
             except (Fatal, KeyboardInterrupt):
                 raise  # not the cell's own
             except BaseException as error:
                 if not is_mpi_error(error):  # what a rank meets when another was killed
-                    self.shelf.fail(cell, f"rank {self.link.rank}\n{traceback.format_exc()}")
+                    self.store.mark_failed(cell, f"rank {self.comm.rank}\n{traceback.format_exc()}")
                 raise
             free_memory()
             if not gc.get_freeze_count():
                 gc.freeze()  # torch and all that is here to stay need not be looked at again
             part.release() if whole else part.close()
-        code, why = self.link.facts((code, why))[0]
-        if self.link.is_server:
-            self._settle(cell, why)
+        code, why = self.comm.allgather_object((code, why))[0]
+        if self.comm.is_server:
+            self._record_end(cell, why)
         return code
 
-    def _settle(self, cell: Cell, why: str) -> None:
+    def _record_end(self, cell: Cell, why: str) -> None:
         """Notes how a cell ended; `why` it could not be run, or is not to be run again."""
-        state = self.shelf.look(cell).state
+        state = self.store.progress(cell).state
         if state == "running":  # another job was faster
             return
-        self.shelf.end(cell)
+        self.store.clear_starts(cell)
         if state == "finished" and not self.keep:
-            self.shelf.drop_checkpoints(cell)
+            self.store.drop_checkpoints(cell)
         if why and state != "finished":
-            self._note(cell, f"hpcfl: {why}")
+            self._record_problem(cell, f"hpcfl: {why}")
 
-    def _conduct(self, link: Communicator, cell: Cell, seen: CellProgress) -> int:
+    def _run_federation(self, comm: Communicator, cell: Cell, seen: CellProgress) -> int:
         checked: RunPlan | Exception
         assert cell.config is not None
         try:
             checked = plan_run(cell.config)
         except BadInput as problem:
             checked = problem
-        around = RunHooks(
-            self._screen,
-            lambda: self.signals.asked,
-            self.began,
-            begin=lambda: self.shelf.begin(cell, seen.rounds),
-            belongs=log_attributes(self.study, cell),
+        hooks = RunHooks(
+            self._display,
+            lambda: self.signals.received,
+            self.started,
+            on_start=lambda: self.store.count_start(cell, seen.rounds),
+            log_attributes=log_attributes(self.study, cell),
         )
-        return run_federation(link, checked, self.shelf.log(cell), seen.state == "diverged", around)
+        return run_federation(comm, checked, self.store.log(cell), seen.state == "diverged", hooks)
 
-    def _screen(self, rounds: int) -> ProgressLines:
-        chosen = choose_display(rounds, self.found)
+    def _display(self, rounds: int) -> ProgressLines:
+        chosen = choose_display(rounds, self.launcher)
         return QuietProgress(rounds) if type(chosen) is ProgressLines else chosen
 
-    def _note(self, cell: Cell, text: str) -> None:
-        self.wrong.append(cell.name)
+    def _record_problem(self, cell: Cell, text: str) -> None:
+        self.problems.append(cell.name)
         print_line(text)
 
     def _report(self, early: bool) -> None:
@@ -218,10 +218,10 @@ class StudyRunner:
         where = "not merged yet"
         try:
             if not early:  # then there may be no time for it
-                where = f"merged: {write_results(self.study, self.shelf)}"
+                where = f"merged: {write_results(self.study, self.store)}"
         except (BadInput, OSError) as error:
             where = f"not merged ({error}), the cells' logs are whole"
-        states = [self.shelf.look(cell).state for cell in self.study.cells]
+        states = [self.store.progress(cell).state for cell in self.study.cells]
         print_line(
             f"hpcfl: {self.study.title}: {plural(len(states), 'cell')}, {count_states(states)}; {where}"
         )

@@ -32,7 +32,7 @@ class CellProgress:
     """finished, running, unfinished, waiting; or diverged, failed, bad: it is not run (again)."""
     rounds: int = 0
     reason: str = ""
-    brief: Summary = field(default_factory=Summary)
+    summary: Summary = field(default_factory=Summary)
     ranks: int = 0
     """Those that it ran on last; 0: none yet."""
 
@@ -66,7 +66,7 @@ class RunStore:
     def log(self, cell: Cell) -> Path:
         return self.path / f"{cell.name}.h5"
 
-    def look(self, cell: Cell) -> CellProgress:
+    def progress(self, cell: Cell) -> CellProgress:
         """Returns how far a cell has come, by what lies on disk."""
         if cell.config is None:
             return CellProgress("bad", reason=cell.problem)
@@ -113,7 +113,7 @@ class RunStore:
         except (OSError, IndexError):
             return "unknown"
 
-    def begin(self, cell: Cell, rounds: int) -> None:
+    def count_start(self, cell: Cell, rounds: int) -> None:
         """Counts a start of a cell that has so many rounds; starts that bring it forward do not add up."""
         tries, before = self._tries(cell)
         try:
@@ -121,7 +121,7 @@ class RunStore:
         except OSError as error:
             raise Fatal(f"cannot write {self.path}: {error.strerror}; the same command goes on") from None
 
-    def end(self, cell: Cell) -> None:
+    def clear_starts(self, cell: Cell) -> None:
         """Notes that a start ended in good order."""
         self._counter(cell).unlink(missing_ok=True)
 
@@ -129,24 +129,24 @@ class RunStore:
         """Removes what a finished cell would be continued from: all its clients, twice."""
         shutil.rmtree(checkpoint_directory(self.log(cell)), ignore_errors=True)
 
-    def broke_off(self, cell: Cell) -> bool:
+    def was_interrupted(self, cell: Cell) -> bool:
         """Says whether the last start of a cell did not end in good order, or has not ended yet."""
         return self._counter(cell).exists()
 
-    def fail(self, cell: Cell, text: str) -> None:
+    def mark_failed(self, cell: Cell, text: str) -> None:
         """Marks a cell as failed: any rank may know why, and the first that does is heard."""
         with contextlib.suppress(OSError):  # the disk may be what failed
             if not self._mark(cell).exists():
                 self._write(self._mark(cell), text)
 
-    def forgive(self, cell: Cell) -> str:
+    def clear_failure(self, cell: Cell) -> str:
         """Takes the marks of a cell away, and returns what they said."""
         said = ""
         try:
             with contextlib.suppress(FileNotFoundError):
                 said = self._mark(cell).read_text(errors="replace")
                 self._mark(cell).unlink()
-            self.end(cell)
+            self.clear_starts(cell)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
         return said

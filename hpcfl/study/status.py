@@ -18,8 +18,8 @@ def print_status(
 ) -> None:
     """Prints one line per cell, and the whole in a line."""
     study = read_study(path, scale, settings)
-    shelf = RunStore(study.place(out))
-    seen = [shelf.look(cell) for cell in study.cells]
+    store = RunStore(study.place(out))
+    seen = [store.progress(cell) for cell in study.cells]
     estimate = Estimate(study.cells, seen, ranks)
     open_ = [at for at, progress in enumerate(seen) if not progress.is_over]
     left = {at: estimate.left(at) for at in open_}
@@ -31,7 +31,7 @@ def print_status(
     table.add_column("", overflow="fold")
     for at, (cell, progress) in enumerate(zip(study.cells, seen, strict=True)):
         of = cell.config.federation.rounds if cell.config else 0
-        brief = progress.brief
+        brief = progress.summary
         pace = "–" if np.isnan(brief.seconds) else f"{brief.seconds:.3f}"
         time = "" if at not in left else "?" if np.isnan(left[at]) else format_duration(left[at])
         if every or progress.state != "finished":
@@ -51,5 +51,5 @@ def print_status(
     known = [seconds for seconds in left.values() if not np.isnan(seconds)]
     total = f"; about {format_duration(sum(known))} left in one job" if known else ""
     print(f"{study.title}: {plural(len(seen), 'cell')}, {count_states(each.state for each in seen)}{total}")
-    if hindrance := estimate.hindered(open_)[1]:
-        print(hindrance)
+    if problem := estimate.cannot_run(open_)[1]:
+        print(problem)

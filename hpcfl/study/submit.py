@@ -109,15 +109,15 @@ def submit_study(
     if options and not options[0].startswith("-"):
         raise BadInput(f"{options[0]}: one study at a time; options of sbatch follow --")
     study = read_study(path, scale, settings)
-    shelf, job, most = RunStore(study.place(out)), _script(script), 3600 * hours
-    common = ["study", "run", path, "--scale", scale, "--out", str(shelf.path)]
+    store, job, most = RunStore(study.place(out)), _script(script), 3600 * hours
+    common = ["study", "run", path, "--scale", scale, "--out", str(store.path)]
     common += [f"--set={setting}" for setting in settings]
     if broken := [word for word in common if "\n" in word]:
         raise BadInput(f"{broken[0]!r} has a line break, and a task is one line")
-    cells, seconds = _missing(study, shelf, ranks, retry)
-    stamp, logs = time.strftime("%Y%m%d-%H%M%S"), str(shelf.jobs).replace("%", "%%")
+    cells, seconds = _missing(study, store, ranks, retry)
+    stamp, logs = time.strftime("%Y%m%d-%H%M%S"), str(store.jobs).replace("%", "%%")
     for array in arrays(cells, seconds, ranks, most / RESERVE):
-        tasks = shelf.jobs / f"{stamp}-{array.ranks}x{array.threads}.txt"
+        tasks = store.jobs / f"{stamp}-{array.ranks}x{array.threads}.txt"
         lines = [shlex.join([*common, *(f"--cell={c.name}" for c in task.cells)]) for task in array.tasks]
         command = [
             *("sbatch", f"--array=1-{len(lines)}", f"--job-name={study.slug}", f"--output={logs}/%A_%a.log"),
@@ -129,15 +129,15 @@ def submit_study(
             print_line("\n".join(f"  {line}" for line in lines))
             continue
         again = {
-            cell.name: (cell, shelf.forgive(cell))
+            cell.name: (cell, store.clear_failure(cell))
             for cell in (cell for task in array.tasks for cell in task.cells if retry)
-            if shelf.look(cell).state == "failed"
+            if store.progress(cell).state == "failed"
         }
         try:
             _send(tasks, lines, command)
         except BadInput:
             for cell, said in again.values():
-                shelf.fail(cell, said or "not submitted again")
+                store.mark_failed(cell, said or "not submitted again")
             raise
     return 0
 
@@ -157,9 +157,9 @@ def _script(given: str | None) -> Path:
     return script
 
 
-def _missing(study: Study, shelf: RunStore, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
+def _missing(study: Study, store: RunStore, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
     """Returns the cells that are neither over nor running, and their seconds; says what is left out."""
-    seen = [shelf.look(cell) for cell in study.cells]
+    seen = [store.progress(cell) for cell in study.cells]
     print_line(f"{study.title}: {plural(len(seen), 'cell')}, {count_states(each.state for each in seen)}")
     for state in ("bad", "diverged", "failed"):
         among = [(cell, each) for cell, each in zip(study.cells, seen, strict=True) if each.state == state]
@@ -170,14 +170,14 @@ def _missing(study: Study, shelf: RunStore, ranks: int, retry: bool) -> tuple[li
         seen = [replace(each, state="waiting") if each.state == "failed" else each for each in seen]
     estimate = Estimate(study.cells, seen, ranks)
     todo = [at for at, each in enumerate(seen) if not each.is_over and each.state != "running"]
-    hindered, hindrance = estimate.hindered(todo)
-    if hindered == todo != []:
-        raise BadInput(hindrance)
-    if hindered or not todo:
-        print_line(hindrance or "nothing to submit")
-    todo = sorted(set(todo) - set(hindered))
+    impossible, problem = estimate.cannot_run(todo)
+    if impossible == todo != []:
+        raise BadInput(problem)
+    if impossible or not todo:
+        print_line(problem or "nothing to submit")
+    todo = sorted(set(todo) - set(impossible))
     # what was killed before comes last, so that it does not keep the others waiting again
-    todo.sort(key=lambda at: shelf.broke_off(study.cells[at]))
+    todo.sort(key=lambda at: store.was_interrupted(study.cells[at]))
     return [study.cells[at] for at in todo], [estimate.left(at) for at in todo]
 
 

@@ -15,11 +15,11 @@ from hpcfl.training.step.options import StepOptions
 class ClientLayouts:
     """The blocks of every client's record, known on every rank."""
 
-    def __init__(self, fed: RunPlan, ways: Mapping[str, StepOptions] | None = None):
-        self.fed = fed
-        classes, features = fed.dims
+    def __init__(self, plan: RunPlan, options: Mapping[str, StepOptions] | None = None):
+        self.plan = plan
+        classes, features = plan.dims
         self.states: dict[str, Layout] = {}
-        for name in fed.architectures:
+        for name in plan.architectures:
             extra = (
                 Block("local.value", torch.float32, (classes, features)),
                 Block("local.present", torch.bool, (classes,)),
@@ -27,24 +27,24 @@ class ClientLayouts:
                 Block("thresholds", torch.float64, (2,)),
             )
             self.states[name] = Layout(
-                [*module_blocks(self.network(name), bool(ways and ways[name].channels_last)), *extra]
+                [*module_blocks(self.network(name), bool(options and options[name].channels_last)), *extra]
             )
 
     def network(self, architecture: str) -> Network:
         """Returns a network without memory of its own."""
-        return build_on_meta(architecture, self.fed.data.shape, *self.fed.dims)
+        return build_on_meta(architecture, self.plan.data.shape, *self.plan.dims)
 
     def state(self, i: int) -> Layout:
         """Returns where the blocks of a client's state lie."""
-        return self.states[self.fed.clients[i].architecture]
+        return self.states[self.plan.clients[i].architecture]
 
     def layout(self, i: int) -> Layout:
         """Returns where a client's state lies, and what its last look at the test data gave."""
-        client = self.fed.clients[i]
+        client = self.plan.clients[i]
         return Layout(
             [
                 Block("state", torch.uint8, (self.state(i).nbytes,)),
-                Block("z", torch.float32, (len(client.test), self.fed.dims[1])),
+                Block("z", torch.float32, (len(client.test), self.plan.dims[1])),
                 Block("right", torch.int64, (2,)),
                 Block("silhouette", torch.float64, ()),
             ]

@@ -51,33 +51,33 @@ class ActiveSet:
 
 
 def augmentation_of(
-    fed: RunPlan, i: int, t: int, epoch: int, which: int, steps: Sequence[str]
+    plan: RunPlan, i: int, t: int, epoch: int, which: int, steps: Sequence[str]
 ) -> Augmentation | None:
     """Returns how a client's images are changed, keyed by round, epoch and view; None: not at all."""
-    if not steps or not fed.data.is_images:
+    if not steps or not plan.data.is_images:
         return None
-    return Augmentation(seeds.key(fed.config.seed, "view", i, t, epoch, which), steps)
+    return Augmentation(seeds.key(plan.config.seed, "view", i, t, epoch, which), steps)
 
 
 class SemiSupervised:
     """The semi-supervised phase of the clients of a rank."""
 
-    def __init__(self, fed: RunPlan):
-        self.fed, self.recipe = fed, fed.recipe
-        self.batch = fed.config.runtime.inference_batch
-        self.weak = weak_augmentation(fed.has_characters)
+    def __init__(self, plan: RunPlan):
+        self.plan, self.spec = plan, plan.spec
+        self.batch = plan.config.runtime.inference_batch
+        self.weak = weak_augmentation(plan.has_characters)
 
     def calibrate(self, step: Step, labelled: ClientSamples, own: Prototypes) -> Tensor:
         """Returns a client's thresholds, from its labelled samples and the prototypes of its own classes."""
         z_ND = torch.cat([z_BD for z_BD, _ in features(step, labelled, self.batch)])
-        quantiles = self.recipe.margin_quantile, self.recipe.distance_quantile
+        quantiles = self.spec.margin_quantile, self.spec.distance_quantile
         return thresholds(z_ND, labelled.labels_N, own, *quantiles)
 
     def active_set(
         self, t: int, i: int, step: Step, pool: ClientSamples, own: Prototypes, limits_2: Tensor
     ) -> ActiveSet:
         """Returns what client i accepts in round t: Eq. (10), (11) on the weak view, in eval mode."""
-        view = augmentation_of(self.fed, i, t, 0, WEAK, self.weak)
+        view = augmentation_of(self.plan, i, t, 0, WEAK, self.weak)
         found = pseudo_labels(torch.cat([z_BD for z_BD, _ in features(step, pool, self.batch, view)]), own)
         which = accept(found, limits_2)
         taken = replace(pool, index_N=pool.index_N[which.cpu()])
@@ -86,7 +86,7 @@ class SemiSupervised:
 
     def batches(self, active: ActiveSet, t: int, i: int, epoch: int) -> Iterator[Pair]:
         """Yields strong views and pseudo-labels, as many at a time as labelled samples, without end."""
-        config = self.fed.config
+        config = self.plan.config
         draw = seeds.generator(config.seed, "strong", i, t, epoch)
         return active.batches(config.train.batch_size, draw, self._strong(t, i, epoch))
 
@@ -95,12 +95,12 @@ class SemiSupervised:
 
         Running means have met every labelled sample once per epoch.
         """
-        config = self.fed.config
-        weight = self.recipe.mix * (config.train.epochs if config.method.prototypes == "running" else 1)
+        config = self.plan.config
+        weight = self.spec.mix * (config.train.epochs if config.method.prototypes == "running" else 1)
         at = 0
         for z_BD, _ in features(step, active.samples, self.batch, self._strong(t, i, 0)):
             means.mix(z_BD, active.label_N[at : at + len(z_BD)], weight)
             at += len(z_BD)
 
     def _strong(self, t: int, i: int, epoch: int) -> Augmentation | None:
-        return augmentation_of(self.fed, i, t, epoch, STRONG, (*self.weak, "randaugment"))
+        return augmentation_of(self.plan, i, t, epoch, STRONG, (*self.weak, "randaugment"))

@@ -29,7 +29,7 @@ def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray
 def train(
     step: Step,
     samples: ClientSamples,
-    guide: LossTerms | None,
+    local_loss: LossTerms | None,
     shuffle: Callable[[int], np.random.Generator],
     seen: ClassMeans | None = None,
     view: Callable[[int], Augmentation | None] | None = None,
@@ -41,7 +41,7 @@ def train(
     pseudo-labelled samples, batch by batch; `seen`, if given, collects the features met on the way.
     """
     settings = step.settings
-    step.begin(guide)
+    step.begin(local_loss)
     total_P: Tensor | None = None
     for epoch in range(settings.epochs):
         order, look = shuffle(epoch).permutation(len(samples)), view(epoch) if view else None

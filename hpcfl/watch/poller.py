@@ -38,7 +38,7 @@ class Snapshot:
     """The last whole log, perhaps of an earlier look."""
     written: float = 0.0
     """When it was written, on the file system's clock."""
-    sign: Heartbeat | None = None
+    heartbeat: Heartbeat | None = None
     absent: bool = False
     """There is no file of that name."""
     problem: BadInput | None = None
@@ -57,20 +57,20 @@ class LogPoller:
         self.identity: tuple[int, ...] = ()
 
     def __call__(self) -> Snapshot:
-        sign = self.seen.sign
+        heartbeat = self.seen.heartbeat
         with suppress(OSError):  # the last one grows old then, which is said
-            sign = read_heartbeat(self.path)
+            heartbeat = read_heartbeat(self.path)
         try:
             run, written = self._log()
-            self.seen = Snapshot(run, written, sign)
+            self.seen = Snapshot(run, written, heartbeat)
         except FileNotFoundError:
-            self.seen = Snapshot(self.seen.run, self.seen.written, sign, absent=True)
+            self.seen = Snapshot(self.seen.run, self.seen.written, heartbeat, absent=True)
         except OSError as error:
             problem = BadInput(f"cannot read {self.path}: {error.strerror or error}")
-            self.seen = Snapshot(self.seen.run, self.seen.written, sign, problem=problem)
+            self.seen = Snapshot(self.seen.run, self.seen.written, heartbeat, problem=problem)
         except (BadInput, TypeError, ValueError) as error:
             problem = error if isinstance(error, BadInput) else BadInput(f"{self.path} is no log ({error})")
-            self.seen = Snapshot(self.seen.run, self.seen.written, sign, problem=problem)
+            self.seen = Snapshot(self.seen.run, self.seen.written, heartbeat, problem=problem)
         return self.seen
 
     def _log(self) -> tuple[Run, float]:

@@ -116,7 +116,7 @@ def _status(view: RunStatus) -> str:
     filled = BAR * view.done // max(view.rounds, 1)
     bar = "━" * filled + "─" * (BAR - filled)
     assert view.run is not None
-    again = view.run.status != "running" and view.sign is not None and view.sign.round == 0
+    again = view.run.status != "running" and view.heartbeat is not None and view.heartbeat.round == 0
     status = view.ended or ("starting again" if again else view.run.status)
     text = f"{status}, {view.done} of {view.rounds} rounds"
     left = view.pace * (view.rounds - view.done)
@@ -147,7 +147,7 @@ def warnings_of(view: RunStatus, path: Path) -> Iterator[tuple[str, str]]:
     if view.late >= NOTICE:
         yield "late", f"the file system has not answered for {format_duration(view.late)}"
     if view.waited:
-        assert view.sign is not None
+        assert view.heartbeat is not None
         yield "missing", missing(view)
     if view.silent:
         yield "silent", f"no sign of life for {format_duration(view.quiet)}; if the job is gone, {CONTINUES}"
@@ -160,11 +160,11 @@ CONTINUES = "the same command continues the run"
 
 def missing(view: RunStatus) -> str:
     """Returns whom rank 0 waits for, and since when."""
-    assert view.sign is not None
-    sign = view.sign
-    names = f"{'ranks' if len(sign.missing) > 1 else 'rank'} {format_ranges(sign.missing)}"
-    since = f"{datetime.fromtimestamp(sign.since):%H:%M:%S}"
-    where = f"round {sign.round}, {sign.part}" if sign.round else "at the start"
+    assert view.heartbeat is not None
+    heartbeat = view.heartbeat
+    names = f"{'ranks' if len(heartbeat.missing) > 1 else 'rank'} {format_ranges(heartbeat.missing)}"
+    since = f"{datetime.fromtimestamp(heartbeat.since):%H:%M:%S}"
+    where = f"round {heartbeat.round}, {heartbeat.part}" if heartbeat.round else "at the start"
     waits = "waits" if view.alive else "waited last"
     return f"rank 0 {waits} for {names} since {since}, {format_duration(view.waited)} ({where})"
 

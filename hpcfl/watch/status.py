@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 
 from hpcfl.errors import BadInput
-from hpcfl.log.heartbeat import EVERY, Heartbeat
+from hpcfl.log.heartbeat import INTERVAL, Heartbeat
 from hpcfl.log.reader import Run
 from hpcfl.watch.poller import RECENT, Snapshot
 
-SILENCE = 4 * EVERY
+SILENCE = 4 * INTERVAL
 """Seconds without a sign after which a run may be gone."""
 NOTICE = 3.0
 """Seconds of waiting, for ranks or for the file system, that are worth a word."""
@@ -22,7 +22,7 @@ class RunStatus:
     """A run and its signs, with ages in seconds by this machine's clock."""
 
     run: Run | None = None
-    sign: Heartbeat | None = None
+    heartbeat: Heartbeat | None = None
     sign_age: float = 0.0
     quiet: float = 0.0
     """Since log or signs last changed."""
@@ -36,7 +36,7 @@ class RunStatus:
     @property
     def alive(self) -> bool:
         """Whether rank 0 has given a sign of late."""
-        return self.sign is not None and self.sign_age < SILENCE
+        return self.heartbeat is not None and self.sign_age < SILENCE
 
     @property
     def ended(self) -> str:
@@ -58,7 +58,7 @@ class RunStatus:
         """Rounds that are done, by log or sign: rows are written to disk a little later."""
         if self.run is None:
             return 0
-        told = self.sign.round - 1 if self.sign and self.alive else 0
+        told = self.heartbeat.round - 1 if self.heartbeat and self.alive else 0
         return max(self.run.rounds_done, min(told, self.rounds))
 
     @property
@@ -71,9 +71,9 @@ class RunStatus:
     @property
     def waited(self) -> float:
         """Seconds that rank 0 had waited for the missing ranks at its last sign; 0: not worth a word."""
-        if self.sign is None or not self.sign.missing or self.ended:
+        if self.heartbeat is None or not self.heartbeat.missing or self.ended:
             return 0.0
-        waited = self.sign.time - self.sign.since
+        waited = self.heartbeat.time - self.heartbeat.since
         return waited if waited >= NOTICE else 0.0
 
 
@@ -93,7 +93,7 @@ class StatusTracker:
         known = self.seen or Snapshot()
         return RunStatus(
             run=known.run,
-            sign=known.sign,
+            heartbeat=known.heartbeat,
             sign_age=now - self.signed,
             quiet=now - max(self.changed, self.signed),
             age=now - self.found,
@@ -109,5 +109,5 @@ class StatusTracker:
             self.found = now
         if seen.run is not None and (before is None or before.run is not seen.run):
             self.changed = now if before else now - max(0.0, time.time() - seen.written)
-        if seen.sign is not None and (before is None or before.sign != seen.sign):
-            self.signed = now if before else now - max(0.0, time.time() - seen.sign.time)
+        if seen.heartbeat is not None and (before is None or before.heartbeat != seen.heartbeat):
+            self.signed = now if before else now - max(0.0, time.time() - seen.heartbeat.time)

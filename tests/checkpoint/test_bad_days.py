@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hpcfl.checkpoint.store import CheckpointStore, read_manifest
 
 from hpcfl.checkpoint import store
-from hpcfl.errors import BadInput
 from hpcfl.checkpoint import writer as checkpoint_writer
+from hpcfl.checkpoint.store import CheckpointStore, read_manifest
+from hpcfl.errors import BadInput
 from hpcfl.log import writer as log_writer
 from hpcfl.log.reader import read_log
 from hpcfl.runtime import deadline, exit_handling, lock
@@ -54,7 +54,7 @@ class _ended(list):
     def __enter__(self):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(exit_handling.os, "_exit", self.leave)
-        self.patch.setattr("hpcfl.comm.solo.Solo.abort", lambda link, code: None)
+        self.patch.setattr("hpcfl.comm.serial.SerialCommunicator.abort", lambda link, code: None)
         return self
 
     def leave(self, code):
@@ -86,42 +86,44 @@ def test_a_full_disk_while_logging(train, in_haste):
 
 
 def test_vectors_that_do_not_reach_the_disk_end_the_run(tmp_path, monkeypatch):
-    kept = checkpoint_writer.CheckpointWriter(tmp_path, 1, "ab", lambda i: torch.full((4,), i, dtype=torch.uint8))
-    kept.note([3])
-    kept.open(0)
+    kept = checkpoint_writer.CheckpointWriter(
+        tmp_path, 1, "ab", lambda i: torch.full((4,), i, dtype=torch.uint8)
+    )
+    kept.mark_changed([3])
+    kept.begin(0)
 
     def broken(handle):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(checkpoint_writer.os, "fsync", broken)
-    kept.rest([3], [])
+    kept.save_rest([3], [])
     with pytest.raises(checkpoint_writer.Fatal, match="Input/output error; what was saved before is kept"):
-        kept.take(wait=True)
+        kept.take_saved(wait=True)
 
 
 def test_a_vector_is_saved_as_it_was_before_the_client_changed(tmp_path):
     vectors = {i: torch.full((4,), i, dtype=torch.uint8) for i in range(4)}
     kept = checkpoint_writer.CheckpointWriter(tmp_path, 1, "ab", vectors.__getitem__)
-    kept.note([1, 2, 3])
-    kept.open(7)
-    kept.note([1])
-    kept.before(1)
+    kept.mark_changed([1, 2, 3])
+    kept.begin(7)
+    kept.mark_changed([1])
+    kept.save_before_change(1)
     vectors[1].fill_(99)
-    kept.before(1)  # only once
-    kept.rest([0, 1, 2], chosen=[1])  # client 3 is another rank's share
-    saved = {entry.client: entry for entry in kept.take(wait=True)}
+    kept.save_before_change(1)  # only once
+    kept.save_rest([0, 1, 2], chosen=[1])  # client 3 is another rank's share
+    saved = {entry.client: entry for entry in kept.take_saved(wait=True)}
     assert saved.keys() == {1, 2}
     raw = (tmp_path / "7-1-ab.bin").read_bytes()
     assert raw[saved[1].at :][:4] == bytes([1] * 4)
     assert raw[saved[2].at :][:4] == bytes([2] * 4)
-    kept.open(8)
+    kept.begin(8)
     assert kept.pending == {1}
 
 
 def test_two_jobs_cannot_write_one_log_and_a_dead_owner_does_not_block(train, tmp_path, monkeypatch):
     held = (
-        "import sys, time; from pathlib import Path; from hpcfl.lock import RunLock; "
-        "lock = RunLock(Path('run.h5')); lock.take(); print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from hpcfl.runtime.lock import RunLock; "
+        "lock = RunLock(Path('run.h5')); lock.acquire(); print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, cwd=Path.cwd()) as other:
         assert other.stdout is not None
@@ -138,7 +140,7 @@ def test_two_jobs_cannot_write_one_log_and_a_dead_owner_does_not_block(train, tm
 
 def test_a_job_that_was_started_again_waits_for_a_lock(tmp_path, monkeypatch):
     first, second = RunLock(tmp_path / "run.h5"), RunLock(tmp_path / "run.h5")
-    first.take()
+    first.acquire()
     naps: list[float] = []
 
     def nap(seconds):
@@ -149,10 +151,10 @@ def test_a_job_that_was_started_again_waits_for_a_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(lock.time, "sleep", nap)
     monkeypatch.setattr(lock, "MOMENT", 0.0)
     with pytest.raises(BadInput, match="two jobs cannot write one log"):
-        second.take()
+        second.acquire()
     assert naps == []
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    second.take()
+    second.acquire()
     assert len(naps) == 3
     second.release()
 
@@ -166,7 +168,7 @@ def test_a_lock_that_somebody_only_looks_at_is_waited_for(tmp_path):
     assert not lock.is_locked(tmp_path / "run.h5")
     threading.Timer(0.3, os.close, [handle]).start()
     own = RunLock(tmp_path / "run.h5")
-    own.take()
+    own.acquire()
     assert lock.is_locked(tmp_path / "run.h5")
     own.release()
     assert not lock.is_locked(tmp_path / "run.h5")

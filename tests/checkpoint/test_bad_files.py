@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hpcfl.checkpoint.store import CheckpointStore, DamagedCheckpoint, read_manifest
 
+from hpcfl.checkpoint import store as checkpoint_store
+from hpcfl.checkpoint.store import CheckpointStore, DamagedCheckpoint, read_manifest
 from hpcfl.data.prepared_file import open_prepared, verify_images
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
-from tests.mpi.cases import prepare_images, results
 from tests.checkpoint.runs import stopped
+from tests.mpi.cases import prepare_images, results
 
 DAMAGE = {
     "manifest truncated": lambda d: _cut(d / "manifest-3.json"),
@@ -129,7 +130,9 @@ def test_a_manifest_that_points_elsewhere_is_damaged(train, in_haste):
         inner = json.loads(outer["manifest"])
         inner["clients"][0]["file"] = bad
         body = json.dumps(inner)
-        path.write_text(json.dumps({"format": 1, "digest": store.digest(body.encode()), "manifest": body}))
+        path.write_text(
+            json.dumps({"format": 1, "digest": checkpoint_store.digest(body.encode()), "manifest": body})
+        )
         with pytest.raises(DamagedCheckpoint):
             read_manifest(path)
 
@@ -142,7 +145,7 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     store = CheckpointStore(tmp_path)
     np.savez(tmp_path / "1-server-ab.npz", evil=np.array([Evil()], dtype=object))
     raw = (tmp_path / "1-server-ab.npz").read_bytes()
-    piece = store.FileRange("1-server-ab.npz", 0, len(raw), store.digest(raw))
+    piece = checkpoint_store.FileRange("1-server-ab.npz", 0, len(raw), checkpoint_store.digest(raw))
     with pytest.raises(DamagedCheckpoint, match=r"not an .npz of plain arrays"):
         store.read_arrays(piece)
     assert not Path("ran").exists()
@@ -154,7 +157,9 @@ def test_arrays_of_another_shape_are_damaged(train, in_haste):
     manifest = read_manifest(path)
     arrays = store.read_arrays(manifest.server)
     piece = store.write_arrays("3-server-cd.npz", arrays | {"present": np.zeros(3, dtype=bool)})
-    store.write(store.Manifest(3, manifest.identity, manifest.channels_last, manifest.clients, piece))
+    store.write(
+        checkpoint_store.Manifest(3, manifest.identity, manifest.channels_last, manifest.clients, piece)
+    )
     done = train("run.h5")
     assert done.exit_code == 0
     assert "the server's present is not that of this run" in done.output

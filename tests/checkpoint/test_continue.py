@@ -125,8 +125,8 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_ends(train, in_haste, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hpcfl.log.writer.Log.close", killed)
-        patch.setattr("hpcfl.guard.os._exit", lambda code: None)
+        patch.setattr("hpcfl.log.writer.LogWriter.close", killed)
+        patch.setattr("hpcfl.runtime.exit_handling.os._exit", lambda code: None)
         train("run.h5", *settings)
     assert (read_log("run.h5").status, read_log("run.h5").rounds_done) == ("running", 5)
     assert Path("run.h5.ckpt", "manifest-4.json").exists()

@@ -43,7 +43,7 @@ def test_one_process_is_server_and_worker():
 
 def test_bad_input_becomes_a_refusal_that_all_ranks_share():
     link = open_communicator(None)
-    with pytest.raises(Refused, match="no"), link.agreed():
+    with pytest.raises(Refused, match="no"), link.raise_on_all():
         raise BadInput("no")
-    with link.agreed():
+    with link.raise_on_all():
         pass

@@ -13,29 +13,29 @@ def messages(draw):
     dims = draw(st.integers(1, 20)), draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     mask_KD = rng.random(dims) < 0.5 if draw(st.booleans()) else None
-    wire = PrototypeCodec(*dims, draw(st.booleans()), mask_KD)
+    codec = PrototypeCodec(*dims, draw(st.booleans()), mask_KD)
     ranks = []
     for clients in np.array_split(rng.permutation(draw(st.integers(0, 7))), 3):
-        parcels = []
+        uploads = []
         for client in clients:
-            present_K = rng.random(wire.classes) < 0.5
+            present_K = rng.random(codec.classes) < 0.5
             rows = int(present_K.sum())
-            value_RD = rng.standard_normal((rows, wire.features)).astype(np.float32)
-            if wire.mask_KD is not None:
-                value_RD *= wire.mask_KD[present_K]
-            count_R = rng.integers(1, 99, rows) if wire.counts else np.empty(0, dtype=np.int64)
-            parcels.append(ClientUpload(int(client), bool(rng.integers(2)), present_K, value_RD, count_R))
-        ranks.append(parcels)
-    return wire, ranks
+            value_RD = rng.standard_normal((rows, codec.features)).astype(np.float32)
+            if codec.mask_KD is not None:
+                value_RD *= codec.mask_KD[present_K]
+            count_R = rng.integers(1, 99, rows) if codec.counts else np.empty(0, dtype=np.int64)
+            uploads.append(ClientUpload(int(client), bool(rng.integers(2)), present_K, value_RD, count_R))
+        ranks.append(uploads)
+    return codec, ranks
 
 
 @settings(deadline=None)
 @given(messages())
 def test_parcels_arrive_whole_and_in_client_order(message):
-    wire, ranks = message
-    bodies = [wire.pack_up(parcels) for parcels in ranks]
-    arrived = wire.unpack_up(bodies)
-    sent = sorted((parcel for parcels in ranks for parcel in parcels), key=lambda parcel: parcel.client)
+    codec, ranks = message
+    bodies = [codec.pack_up(uploads) for uploads in ranks]
+    arrived = codec.unpack_up(bodies)
+    sent = sorted((upload for uploads in ranks for upload in uploads), key=lambda upload: upload.client)
     for got, want in zip(arrived, sent, strict=True):
         assert (got.client, got.diverged) == (want.client, want.diverged)
         np.testing.assert_array_equal(got.present_K, want.present_K)
@@ -47,26 +47,26 @@ def test_parcels_arrive_whole_and_in_client_order(message):
 @given(messages())
 def test_a_message_costs_its_rows_bits_counts_and_five_bytes_a_client(message):
     """No sample count is on the wire where none is asked for: there is no room for it."""
-    wire, ranks = message
-    for parcels in ranks:
-        width_K = np.full(wire.classes, wire.features) if wire.mask_KD is None else wire.mask_KD.sum(1)
-        rows = sum(int(parcel.present_K.sum()) for parcel in parcels)
-        floats = sum(int(width_K[parcel.present_K].sum()) for parcel in parcels)
-        bits = (wire.classes + 7) // 8
-        want = floats * 4 + len(parcels) * (5 + bits) + rows * 4 * wire.counts
-        assert wire.pack_up(parcels).nbytes == want
-        told = sum(wire.bytes_of_rows(p.present_K) + wire.bytes_aside(p) + 5 for p in parcels)
+    codec, ranks = message
+    for uploads in ranks:
+        width_K = np.full(codec.classes, codec.features) if codec.mask_KD is None else codec.mask_KD.sum(1)
+        rows = sum(int(upload.present_K.sum()) for upload in uploads)
+        floats = sum(int(width_K[upload.present_K].sum()) for upload in uploads)
+        bits = (codec.classes + 7) // 8
+        want = floats * 4 + len(uploads) * (5 + bits) + rows * 4 * codec.counts
+        assert codec.pack_up(uploads).nbytes == want
+        told = sum(codec.bytes_of_rows(p.present_K) + codec.bytes_aside(p) + 5 for p in uploads)
         assert told == want
 
 
 @pytest.mark.parametrize("present", [[], [0], [1, 4], range(5)])
 def test_down_carries_the_present_rows_only(present):
-    wire = PrototypeCodec(5, 3, counts=False)
+    codec = PrototypeCodec(5, 3, counts=False)
     present_K = np.isin(np.arange(5), list(present))
     value_RD = np.arange(len(list(present)) * 3, dtype=np.float32).reshape(-1, 3)
-    body = wire.pack_down(present_K, value_RD)
+    body = codec.pack_down(present_K, value_RD)
     assert body.nbytes == (1 + len(list(present)) * 12 if len(list(present)) else 0)
-    got_K, got_RD = wire.unpack_down(body)
+    got_K, got_RD = codec.unpack_down(body)
     np.testing.assert_array_equal(got_K, present_K)
     np.testing.assert_array_equal(got_RD, value_RD)
 

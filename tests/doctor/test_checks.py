@@ -102,7 +102,7 @@ def test_all_ranks_on_the_same_core_are_a_problem(launcher, remedy):
 
 
 @pytest.mark.parametrize(
-    ("facts", "threads", "level", "words"),
+    ("infos", "threads", "level", "words"),
     [
         (bound({0}, {1}, {2}), 1, "ok", "1 cores per rank"),
         (bound({0}, {0}, there=1), 1, "ok", "every core of the job"),  # nothing else to run on
@@ -119,8 +119,8 @@ def test_all_ranks_on_the_same_core_are_a_problem(launcher, remedy):
         (job(5, hosts=2), 1, "ok", "every core of the job"),
     ],
 )
-def test_binding(facts, threads, level, words):
-    said(check_binding(facts, threads), level, words)
+def test_binding(infos, threads, level, words):
+    said(check_binding(infos, threads), level, words)
 
 
 def test_ranks_on_different_hosts_do_not_share_a_core():
@@ -236,15 +236,15 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
     ],
 )
 def test_shared_memory_against_the_arena(free, temporary, setting, level, words):
-    facts = job(3, shared=(free, 16 * GIB), temporary=("/tmp", temporary, Mount("ext4")))
-    said(check_shared(facts, Requirements({"n0": GIB}, {}), setting), level, words)
-    said(check_shared(facts, None, setting), "ok", "known when the dataset is there")
+    infos = job(3, shared=(free, 16 * GIB), temporary=("/tmp", temporary, Mount("ext4")))
+    said(check_shared(infos, Requirements({"n0": GIB}, {}), setting), level, words)
+    said(check_shared(infos, None, setting), "ok", "known when the dataset is there")
 
 
 def test_a_mapped_file_on_a_network_file_system_is_named():
-    facts = job(3, shared=(0, 0), temporary=("/scratch", 9 * GIB, Mount("lustre")))
+    infos = job(3, shared=(0, 0), temporary=("/scratch", 9 * GIB, Mount("lustre")))
     said(
-        check_shared(facts, Requirements({"n0": GIB}, {}), "auto"),
+        check_shared(infos, Requirements({"n0": GIB}, {}), "auto"),
         "warning",
         "on lustre",
         "set TMPDIR to a disk of",

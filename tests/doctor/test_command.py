@@ -49,7 +49,7 @@ def test_alone(hpcfl):
     ],
 )
 def test_a_problem_is_one_line_and_exit_code_1(hpcfl, monkeypatch, options, name, words):
-    monkeypatch.setattr(rank_info, "gpus", lambda *_: GpuInfo())
+    monkeypatch.setattr(rank_info, "find_gpus", lambda *_: GpuInfo())
     Path("file").write_text("")
     done = hpcfl("doctor", *options)
     assert done.exit_code == 1, done.output
@@ -80,7 +80,7 @@ def test_a_run_that_cannot_be_is_bad_input(hpcfl, options):
 def test_a_step_that_never_ends_is_named(tmp_path):
     program = (
         "import time; from hpcfl.doctor import command; command.PATIENCE = 1.0; "
-        "command.load = lambda *_: time.sleep(60); command.doctor(None, [], None)"
+        "command.load_config = lambda *_: time.sleep(60); command.run_doctor(None, [], None)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=30

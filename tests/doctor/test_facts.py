@@ -85,10 +85,10 @@ def test_the_size_of_a_log_is_foreseen(hpcfl, settings):
 def test_needs_are_those_of_each_host(monkeypatch, tmp_path):
     """Three of four workers are on the second host, so about three quarters of the arena are."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    fed = plan_run(load_config(None, ["partition.name=iid"]))
-    one = requirements(fed, job(5))
+    plan = plan_run(load_config(None, ["partition.name=iid"]))
+    one = requirements(plan, job(5))
     ranks = [replace(each, host=f"n{each.rank > 1:d}") for each in job(5)]
-    two = requirements(fed, ranks)
+    two = requirements(plan, ranks)
     assert list(two.arena) == ["n0", "n1"]
     assert sum(two.arena.values()) == one.arena["n0"]
     assert two.arena["n1"] > 2 * two.arena["n0"] > 0

@@ -56,15 +56,15 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
     refine, anchor, forget = slots["refine"], slots["anchor"], slots["forget"]
     settings = MethodConfig(weight=1.0, **slots)
     method = build_method(method_spec(settings, "any"), Config(method=settings), (K, D))
-    first = method.start()
+    first = method.initial()
     assert first.present_K.all() == (anchor == "seed")
     second = uploads_of(2, seed=1, features=D)
     for upload in second:
         upload.prototypes.present_K[0] = False
         upload.prototypes.value_KD[0] = 0
         upload.count_K[0] = 0
-    last = method.serve(0, first, uploads_of(3, features=D))
-    new = method.serve(1, last, second)
+    last = method.update_global(0, first, uploads_of(3, features=D))
+    new = method.update_global(1, last, second)
     for shared in (last, new):
         assert shared.finite
         assert not shared.value_KD[~shared.present_K].any()
@@ -81,7 +81,7 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
         more = {"distance": distance, "class_weights": class_weights, "proxy": 1.0, "curriculum": "linear"}
         guided = build_method(method_spec(settings.model_copy(update=more), "any"), Config(), (K, D))
         z_BD = torch.randn(4, D, requires_grad=True)
-        pull = guided.guide.at(50, guided.target(new), torch.ones(K))
+        pull = guided.local_loss.at(50, guided.client_target(new), torch.ones(K))
         terms = pull(z_BD, torch.arange(4), (torch.randn(3, D), torch.tensor([1, 2, 1])))
         assert terms.keys() == {"align", "proxy", "consistency"}
         torch.stack([weight * term for weight, term in terms.values()]).sum().backward()

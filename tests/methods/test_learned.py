@@ -109,18 +109,18 @@ def test_delta_by_hand():
 )
 def test_delta_is_bounded_by_tau_and_fixed_or_none_in_the_ablations(settings, delta):
     method = made(**({"name": "fedtgp", "server_epochs": 1} | settings))
-    method.serve(0, Prototypes.none(K, D), UPLOADS)
-    assert method.refine.notes.delta == pytest.approx(delta)
+    method.update_global(0, Prototypes.none(K, D), UPLOADS)
+    assert method.refine.stats.delta == pytest.approx(delta)
 
 
 def test_a_round_with_one_class_keeps_the_last_delta_at_first_zero():
     method = made(name="fedtgp", server_epochs=1)
     assert isinstance(method.refine, Tgp)
     alone = [sent({1: [1.0, 2, 3]})]
-    last = method.serve(0, Prototypes.none(K, D), alone)
+    last = method.update_global(0, Prototypes.none(K, D), alone)
     assert method.refine.delta == 0
-    last = method.serve(1, last, UPLOADS)
-    method.serve(2, last, alone)
+    last = method.update_global(1, last, UPLOADS)
+    method.update_global(2, last, alone)
     assert method.refine.delta == pytest.approx(10)
 
 
@@ -149,12 +149,12 @@ def test_a_round_is_so_many_epochs_of_sgd_on_all_uploads(name):
                 weights.values(), torch.autograd.grad(loss, list(weights.values())), strict=True
             ):
                 weight.data -= 0.05 * slope
-    got = method.serve(5, Prototypes.none(K, D), UPLOADS)
+    got = method.update_global(5, Prototypes.none(K, D), UPLOADS)
     for key, weight in weights.items():
         torch.testing.assert_close(method.refine.state()[key], weight.detach(), rtol=1e-4, atol=1e-5)
     assert got.present_K.all(), "classes that nobody has are sent too"
-    assert method.refine.notes.iterations == 6
-    assert math.isfinite(method.refine.notes.loss)
+    assert method.refine.stats.iterations == 6
+    assert math.isfinite(method.refine.stats.loss)
 
 
 @pytest.mark.parametrize("name", ["fedtgp", "fedtgp-without-f", "fedorgp"])
@@ -165,14 +165,14 @@ def test_the_state_of_the_server_survives_a_restart(name):
     """
     alone = [sent({1: [1.0, 2, 3]})]
     whole = made(name=name, server_epochs=2)
-    shared = whole.serve(0, Prototypes.none(K, D), UPLOADS)
+    shared = whole.update_global(0, Prototypes.none(K, D), UPLOADS)
     kept = {key: value.clone() for key, value in whole.refine.state().items()}
-    want = whole.serve(1, shared, alone)
+    want = whole.update_global(1, shared, alone)
     new = made(name=name, server_epochs=2)
     new.refine.load(kept)
-    got = new.serve(1, shared, alone)
+    got = new.update_global(1, shared, alone)
     assert got.equals(want)
-    assert new.refine.notes.delta == whole.refine.notes.delta or name == "fedorgp"
+    assert new.refine.stats.delta == whole.refine.stats.delta or name == "fedorgp"
 
 
 @pytest.mark.parametrize("name", ["fedtgp", "fedtgp-without-f", "fedorgp"])
@@ -180,6 +180,6 @@ def test_more_epochs_bring_a_smaller_loss(name):
     losses = []
     for epochs in (1, 100):
         method = made(name=name, server_epochs=epochs)
-        method.serve(0, Prototypes.none(K, D), UPLOADS)
-        losses.append(method.refine.notes.loss)
+        method.update_global(0, Prototypes.none(K, D), UPLOADS)
+        losses.append(method.refine.stats.loss)
     assert losses[1] < 0.7 * losses[0]

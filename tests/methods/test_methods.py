@@ -33,7 +33,7 @@ def uploads_of(clients: int, seed: int = 0, features: int = D) -> list[Upload]:
 def guided(distance: str, weight: float, z_BD: Tensor, y_B: Tensor, target: Prototypes) -> Tensor:
     """Returns the alignment term of a batch, with its weight."""
     method = made(distance=distance, weight=weight)
-    own, term = method.guide.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
+    own, term = method.local_loss.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
     return own * term
 
 
@@ -142,20 +142,20 @@ def test_margin_by_hand():
 
 def test_a_class_that_nobody_uploads_keeps_its_last_prototype_unless_forgotten():
     last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
-    kept = made(name="fedproto").serve(0, last, uploads_of(3))
+    kept = made(name="fedproto").update_global(0, last, uploads_of(3))
     assert kept.present_K.all()
     assert kept.value_KD[-1].eq(1).all()
-    assert not made(forget=True).serve(0, last, uploads_of(3)).present_K[-1]
+    assert not made(forget=True).update_global(0, last, uploads_of(3)).present_K[-1]
 
 
 def test_without_uploads_prototypes_stay():
     last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
-    assert made(forget=True).serve(0, last, []) is last
+    assert made(forget=True).update_global(0, last, []) is last
 
 
 def test_scale_moves_the_target():
     shared = mean(uploads_of(3))
-    assert torch.equal(made(scale=10.0).target(shared).value_KD, 10 * shared.value_KD)
+    assert torch.equal(made(scale=10.0).client_target(shared).value_KD, 10 * shared.value_KD)
 
 
 def test_every_name_that_a_configuration_may_use_has_its_part():
@@ -200,12 +200,12 @@ def test_by_angle_a_zero_prototype_is_at_a_right_angle_to_everything():
 
 def test_a_round_without_uploads_notes_nothing_but_the_margin():
     method = made(name="fedtgp", server_epochs=1)
-    shared = method.serve(0, Prototypes.none(K, D), uploads_of(3))
-    delta = method.refine.notes.delta
-    assert method.refine.notes.iterations > 0
-    assert method.serve(1, shared, []) is shared
-    assert (method.refine.notes.iterations, method.refine.notes.delta) == (0, delta)
-    assert math.isnan(method.refine.notes.loss)
+    shared = method.update_global(0, Prototypes.none(K, D), uploads_of(3))
+    delta = method.refine.stats.delta
+    assert method.refine.stats.iterations > 0
+    assert method.update_global(1, shared, []) is shared
+    assert (method.refine.stats.iterations, method.refine.stats.delta) == (0, delta)
+    assert math.isnan(method.refine.stats.loss)
 
 
 def test_gamma_is_the_datasets_for_unit_prototypes_and_1_elsewhere():

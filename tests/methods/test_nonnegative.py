@@ -60,7 +60,7 @@ def test_classes_that_nobody_has_take_what_is_left():
     value_KD, present_K = torch.zeros(4, 10), torch.tensor([True, False, True, False])
     value_KD[present_K] = rows
     upload = Upload(Prototypes(value_KD, present_K), torch.zeros(4, dtype=torch.int64), 0)
-    got = made("anchor", 4, 10).serve(0, Prototypes.none(4, 10), [upload])
+    got = made("anchor", 4, 10).update_global(0, Prototypes.none(4, 10), [upload])
     wish_KD = np.zeros((4, 10))
     wish_KD[[0, 2]] = (rows.double() / rows.double().norm(dim=1, keepdim=True)).numpy()
     assert np.array_equal((got.value_KD > 0).numpy(), own_dimensions(wish_KD))
@@ -69,12 +69,12 @@ def test_classes_that_nobody_has_take_what_is_left():
 
 @pytest.mark.parametrize("name", ["anchor-fixed", "simplex-fixed"])
 def test_anchors_of_the_seed_need_nobody(name):
-    start = made(name, 4, 10).start()
+    start = made(name, 4, 10).initial()
     assert start.present_K.all()
     torch.testing.assert_close(start.value_KD.norm(dim=1), torch.ones(4))
-    assert torch.equal(start.value_KD, made(name, 4, 10).start().value_KD)
-    assert not torch.equal(start.value_KD, made(name, 4, 10, seed=1).start().value_KD)
-    assert not made(name.removesuffix("-fixed"), 4, 10).start().present_K.any()
+    assert torch.equal(start.value_KD, made(name, 4, 10).initial().value_KD)
+    assert not torch.equal(start.value_KD, made(name, 4, 10, seed=1).initial().value_KD)
+    assert not made(name.removesuffix("-fixed"), 4, 10).initial().present_K.any()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_too_few_words_are_said():
 @pytest.mark.parametrize("few", [0, 100])
 def test_all_words_are_found_if_all_are_asked_for(few, monkeypatch):
     """Listed, or drawn again and again."""
-    monkeypatch.setattr("hpcfl.methods.code.FEW", few)
+    monkeypatch.setattr("hpcfl.methods.equal_weight_code.FEW", few)
     got_WL = equal_weight_code(20, 6, 3, np.random.default_rng(0))
     assert (got_WL.sum(1) == 3).all()
     assert len({row.tobytes() for row in got_WL}) == 20
@@ -135,7 +135,7 @@ def test_a_weight_whose_draws_run_out_is_passed_over(monkeypatch):
             raise ValueError
         return equal_weight_code(words, length, weight, draw)
 
-    monkeypatch.setattr("hpcfl.methods.code.code", runs_out)
+    monkeypatch.setattr("hpcfl.methods.equal_weight_code.equal_weight_code", runs_out)
     dry = [2, 3, 4, 5]
     assert best_code(12, 9, key=1)[0].sum() > 5
     dry = list(range(10))
@@ -147,7 +147,7 @@ def test_bad_input_that_only_the_server_meets_is_one_sentence(hpcfl, monkeypatch
     def runs_out(*_):
         raise ValueError
 
-    monkeypatch.setattr("hpcfl.methods.code.code", runs_out)
+    monkeypatch.setattr("hpcfl.methods.equal_weight_code.equal_weight_code", runs_out)
     for name in ("anchor", "anchor-fixed"):
         done = hpcfl("train", "--set=models.features=5", f"--set=method.name={name}", "--fresh")
         assert done.exit_code == 2

@@ -68,7 +68,7 @@ def test_with_few_participants_a_class_of_one_owner_keeps_its_length():
     method, shared = made(clients=10, samples=31, aggregate="ppa"), Prototypes.none(K, D)
     lengths = []
     for t in range(8):
-        shared = method.serve(t, shared, [sent[2 * t % 10], sent[2 * t % 10 + 1]])
+        shared = method.update_global(t, shared, [sent[2 * t % 10], sent[2 * t % 10 + 1]])
         lengths.append(shared.value_KD[0, 0].item())
     once_all_are_seen = K / 31
     assert lengths[0] == pytest.approx(10 / 2 * once_all_are_seen)
@@ -90,13 +90,13 @@ def test_a_learning_server_gets_uploads_of_the_length_of_prototypes():
     count_MK, c_MKD = torch.tensor([[3, 0, 1, 2], [1, 2, 0, 2]]), torch.randn(2, K, D)
     method = made(clients=6, samples=30, refine="tgp", aggregate="ppa")
     uploads = products(count_MK, c_MKD)
-    lessons = method.aggregate.lessons(uploads)
+    training_uploads = method.aggregate.training_uploads(uploads)
     owners = (count_MK > 0).sum(0)
     for i in range(2):
         for j in range(K):
             want = K * owners[j] * 6 / (30 * 2) * count_MK[i, j] * c_MKD[i, j]
-            torch.testing.assert_close(lessons[i].prototypes.value_KD[j], want)
-    torch.testing.assert_close(mean(lessons).value_KD, method.aggregate(uploads).value_KD)
+            torch.testing.assert_close(training_uploads[i].prototypes.value_KD[j], want)
+    torch.testing.assert_close(mean(training_uploads).value_KD, method.aggregate(uploads).value_KD)
 
 
 def test_a_server_that_learns_from_products_is_one_that_learns_from_the_scaled_uploads():
@@ -104,18 +104,20 @@ def test_a_server_that_learns_from_products_is_one_that_learns_from_the_scaled_u
     uploads = products(count_MK, c_MKD)
     method = made(clients=6, samples=30, refine="tgp", aggregate="ppa", server_epochs=3)
     plain = made(clients=6, samples=30, refine="tgp", server_epochs=3)
-    got = method.serve(0, Prototypes.none(K, D), uploads)
-    assert got.equals(plain.serve(0, Prototypes.none(K, D), method.aggregate.lessons(uploads)))
-    assert not got.equals(plain.serve(0, Prototypes.none(K, D), uploads))
+    got = method.update_global(0, Prototypes.none(K, D), uploads)
+    assert got.equals(
+        plain.update_global(0, Prototypes.none(K, D), method.aggregate.training_uploads(uploads))
+    )
+    assert not got.equals(plain.update_global(0, Prototypes.none(K, D), uploads))
 
 
 def test_the_servers_memory_of_uploads_survives():
     count_MK, c_MKD = torch.tensor([[3, 0, 1, 2], [1, 2, 0, 0], [0, 0, 2, 1]]), torch.randn(3, K, D)
     uploads = products(count_MK, c_MKD)
     old, new = (made(clients=3, samples=12, aggregate="ppa") for _ in range(2))
-    shared = old.serve(0, Prototypes.none(K, D), uploads[:2])
+    shared = old.update_global(0, Prototypes.none(K, D), uploads[:2])
     new.load(old.state())
-    assert old.serve(1, shared, uploads[2:]).equals(new.serve(1, shared, uploads[2:]))
+    assert old.update_global(1, shared, uploads[2:]).equals(new.update_global(1, shared, uploads[2:]))
     assert made(aggregate="ppa").state()["aggregate.rows"].shape == (0, D)
 
 
@@ -135,7 +137,7 @@ def test_forgetting_contradicts_what_ppa_keeps():
 def test_samples_weigh_as_their_class_does_at_the_client():
     """β = n/max n = 1, ½, ¼ for 8, 4 and 2 samples; divided by the batch, not by Σβ."""
     target = Prototypes(torch.zeros(K, D), torch.ones(K, dtype=torch.bool))
-    pull = made(class_weights="proportional", distance="sq", weight=3.0).guide.at(
+    pull = made(class_weights="proportional", distance="sq", weight=3.0).local_loss.at(
         0, target, torch.tensor([8, 4, 2, 0])
     )
     z_BD = torch.zeros(4, D)
@@ -148,7 +150,7 @@ def test_samples_weigh_as_their_class_does_at_the_client():
 def test_per_class_is_eq_12_on_the_batchs_own_prototypes():
     """Σ_j β_ij ρ(c̄_ij, c_j): class 1 has features 2 and 4, mean 3."""
     target = Prototypes(torch.zeros(K, D), torch.tensor([True, True, False, True]))
-    pull = made(class_weights="per-class", distance="euclid", weight=1.0).guide.at(
+    pull = made(class_weights="per-class", distance="euclid", weight=1.0).local_loss.at(
         0, target, torch.tensor([8, 4, 2, 0])
     )
     z_BD = torch.zeros(4, D)

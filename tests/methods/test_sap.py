@@ -29,8 +29,8 @@ def made(**slots: Any) -> PrototypeMethod:
 
 def weights(**slots: Any) -> dict[int, float]:
     """Returns λ in some rounds, counted from 1."""
-    guide = made(name="fedsap", **slots).guide
-    return {t: guide.weight(t - 1) for t in (1, 20, 21, 40, 60, 80, 100, 150)}
+    local_loss = made(name="fedsap", **slots).local_loss
+    return {t: local_loss.weight(t - 1) for t in (1, 20, 21, 40, 60, 80, 100, 150)}
 
 
 def test_the_appendix_curriculum():
@@ -71,7 +71,7 @@ def test_the_proxy_loss_is_eq_9():
     """Over classes with a prototype; a label without one adds nothing but counts in the mean."""
     target = Prototypes(torch.randn(K, D), torch.tensor([True, True, True, False]))
     z_BD, y_B = torch.randn(5, D), torch.tensor([0, 1, 2, 3, 1])
-    weight, got = made(name="fedsap", proxy=2.0).guide.at(0, target, torch.ones(K))(z_BD, y_B)["proxy"]
+    weight, got = made(name="fedsap", proxy=2.0).local_loss.at(0, target, torch.ones(K))(z_BD, y_B)["proxy"]
     total = 0.0
     for z, y in zip(z_BD, y_B.tolist(), strict=True):
         if y < 3:
@@ -83,11 +83,11 @@ def test_the_proxy_loss_is_eq_9():
 
 def test_the_proxy_term_starts_when_it_should_and_is_finite_everywhere():
     target = Prototypes(torch.randn(K, D), torch.tensor([True, True, True, False]))
-    guide = made(name="fedsap", proxy_start=5).guide
+    local_loss = made(name="fedsap", proxy_start=5).local_loss
     z_BD = torch.zeros(2, D, requires_grad=True)
     for t, there in ((0, False), (3, False), (4, True)):
-        assert ("proxy" in guide.at(t, target, torch.ones(K))(z_BD, torch.tensor([0, 3]))) == there
-    _, term = guide.at(4, target, torch.ones(K))(z_BD, torch.tensor([0, 3]))["proxy"]
+        assert ("proxy" in local_loss.at(t, target, torch.ones(K))(z_BD, torch.tensor([0, 3]))) == there
+    _, term = local_loss.at(4, target, torch.ones(K))(z_BD, torch.tensor([0, 3]))["proxy"]
     term.backward()
     assert z_BD.grad is not None
     assert z_BD.grad.isfinite().all()
@@ -177,7 +177,7 @@ def test_mixed_prototypes_are_eq_14_with_the_last_length():
 def test_consistency_is_eq_12():
     target = Prototypes(torch.randn(K, D), torch.ones(K, dtype=torch.bool))
     z_UD, y_U = torch.randn(3, D), torch.tensor([2, 0, 2])
-    pull = made(name="fedsap", semi=1, consistency=0.5).guide.at(5, target, torch.ones(K))
+    pull = made(name="fedsap", semi=1, consistency=0.5).local_loss.at(5, target, torch.ones(K))
     terms = pull(torch.randn(2, D), torch.tensor([0, 1]), (z_UD, y_U))
     weight, got = terms["consistency"]
     want = sum(

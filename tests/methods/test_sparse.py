@@ -92,13 +92,13 @@ def test_the_paper_maps_a_mask_to_k_bits():
 def test_compressed_rows_become_structured_sparse_prototypes():
     """Eq. (7), (8): what arrives is m ⊙ c, at the cost of each class's own dimensions."""
     mask_KD = masks(3, 7, 0.3, seed=0)  # blocks of 3, 2 and 2 dimensions
-    wire = PrototypeCodec(3, 7, counts=False, mask_KD=mask_KD)
+    codec = PrototypeCodec(3, 7, counts=False, mask_KD=mask_KD)
     present_K, value_RD = np.array([True, False, True]), np.arange(14, dtype=np.float32).reshape(2, 7)
-    body = wire.pack_down(present_K, value_RD)
+    body = codec.pack_down(present_K, value_RD)
     assert body.nbytes == 1 + 4 * int(mask_KD[present_K].sum())
-    np.testing.assert_array_equal(wire.unpack_down(body)[1], value_RD * mask_KD[present_K])
-    (parcel,) = wire.unpack_up([wire.pack_up([ClientUpload(0, False, present_K, value_RD, np.empty(0))])])
-    np.testing.assert_array_equal(parcel.value_RD, value_RD * mask_KD[present_K])
+    np.testing.assert_array_equal(codec.unpack_down(body)[1], value_RD * mask_KD[present_K])
+    (upload,) = codec.unpack_up([codec.pack_up([ClientUpload(0, False, present_K, value_RD, np.empty(0))])])
+    np.testing.assert_array_equal(upload.value_RD, value_RD * mask_KD[present_K])
 
 
 @pytest.mark.parametrize("masked", ["never", "loss", "always"])
@@ -117,7 +117,7 @@ def test_the_loss_compares_the_whole_sample_or_only_the_own_dimensions(distance,
         a, b = z[own], target.value_KD[y, own]
         of = {"mse": sum(gaps) / D, "sq": sum(gaps), "euclid": sum(gaps) ** 0.5}
         want += of.get(distance, 1 - float(a @ b / (a.norm() * b.norm())))
-    _, got = method.guide.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
+    _, got = method.local_loss.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
     assert got.item() == pytest.approx(want / 6, rel=1e-5)
 
 
@@ -162,7 +162,7 @@ def test_refinements_stay_within_the_masks(refine, anchor):
     uploads[0].prototypes.value_KD[0] = 0  # a prototype without direction
     for upload in uploads[1:]:
         upload.prototypes.value_KD[0] = 0
-    got = method.serve(0, method.start(), uploads)
+    got = method.update_global(0, method.initial(), uploads)
     assert got.finite
     assert not got.value_KD[torch.from_numpy(~method.mask_KD)].any()
     if refine != "none":
@@ -173,7 +173,7 @@ def test_thomson_moves_directions_apart_within_their_masks():
     method = made((8, 16), refine="thomson", sparsity=0.5, weight=1.0)
     assert method.mask_KD is not None
     uploads = uploads_in(method.mask_KD)
-    got = method.serve(0, method.start(), uploads)
+    got = method.update_global(0, method.initial(), uploads)
     before = energy(normalise(mean(uploads).value_KD.double()))
     assert energy(got.value_KD.double()) < before - 0.5
 

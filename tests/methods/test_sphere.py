@@ -77,17 +77,17 @@ def by_loops(unit_PD: torch.Tensor, iterations: int) -> torch.Tensor:
 @pytest.mark.parametrize(("classes", "features"), [(5, 12), (12, 5), (4, 4), (2, 3)])
 def test_the_solver_takes_the_papers_steps(classes, features):
     """Also where it works in the span of the classes instead of all dimensions."""
-    start, notes = points(classes, features), RefineStats()
-    got = thomson(start, 23, notes)
-    assert notes.iterations <= 23
-    torch.testing.assert_close(got, by_loops(start, notes.iterations))
+    start, stats = points(classes, features), RefineStats()
+    got = thomson(start, 23, stats)
+    assert stats.iterations <= 23
+    torch.testing.assert_close(got, by_loops(start, stats.iterations))
 
 
 def test_it_stops_when_the_mean_force_is_unchanged_ten_times():
     """Two antipodal points do not move: iterations 0 to 9 are not counted, 10 to 19 are all the same."""
-    notes = RefineStats()
-    thomson(torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64), 500, notes)
-    assert notes.iterations == 20
+    stats = RefineStats()
+    thomson(torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64), 500, stats)
+    assert stats.iterations == 20
     torch.testing.assert_close(thomson(points(9, 3), 0), points(9, 3))
 
 
@@ -218,8 +218,8 @@ def test_distances_of_every_iteration_are_kept_on_request():
     )
     new = Prototypes(points(5, 4).float(), torch.ones(5).bool())
     got = method.refine(0, Prototypes.none(5, 4), new, ())
-    kept = method.refine.notes.distances
-    assert len(kept) == method.refine.notes.iterations + 1 == 13
+    kept = method.refine.stats.distances
+    assert len(kept) == method.refine.stats.iterations + 1 == 13
     first, last = distances(points(5, 4)), distances(got.value_KD.double())
     assert kept[0] == pytest.approx((first.min().item(), first.mean().item(), first.max().item()), rel=1e-5)
     assert kept[-1] == pytest.approx((last.min().item(), last.mean().item(), last.max().item()), rel=1e-5)

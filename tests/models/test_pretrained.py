@@ -172,11 +172,11 @@ def test_a_run_starts_from_the_file(hpcfl):
     network = build_network("mlp_64", (2,), 6, 32)
     torch.save(network.state_dict(), "start.pt")
     assert hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5").exit_code == 0
-    fed = plan_run(load_config(None, settings))
-    used = np.concatenate([client.train for client in fed.clients])
+    plan = plan_run(load_config(None, settings))
+    used = np.concatenate([client.train for client in plan.clients])
     with torch.no_grad():
-        z_ND = network.extractor(torch.from_numpy(fed.data.x[used])).numpy()
-    want_KD = [z_ND[fed.data.y[used] == k].mean(0) for k in range(6)]
+        z_ND = network.extractor(torch.from_numpy(plan.data.x[used])).numpy()
+    want_KD = [z_ND[plan.data.y[used] == k].mean(0) for k in range(6)]
     np.testing.assert_allclose(read_log("a.h5")["/prototypes/global"][0], want_KD, rtol=1e-4, atol=1e-5)
     torch.save(build_network("mlp_64", (2,), 6, 32).state_dict(), "start.pt")
     done = hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5")

@@ -10,14 +10,14 @@ from hpcfl.doctor import command
 
 
 def main(questions: list) -> None:
-    link = open_communicator(find_launcher())
-    leave, link.close = link.close, link.release  # type: ignore[method-assign]
-    command.open_communicator = lambda found: link
+    comm = open_communicator(find_launcher())
+    leave, comm.close = comm.close, comm.release  # type: ignore[method-assign]
+    command.open_communicator = lambda found: comm
     cores = os.sched_getaffinity(0)
     for settings, out, bound in questions:
         os.sched_setaffinity(0, {min(cores)} if bound else cores)
-        codes = link.facts(command.run_doctor(None, settings, out))
-        if link.is_server:
+        codes = comm.allgather_object(command.run_doctor(None, settings, out))
+        if comm.is_server:
             print(f"codes {codes}", flush=True)
     leave()
 

@@ -28,12 +28,12 @@ def main(rank: int, place: str, out: str) -> int:
         elif place == "cell":
             from hpcfl.engine.worker import Worker
 
-            original = Worker.update
-            Worker.update = lambda self, t, i, target: (fail if t else original)(self, t, i, target)  # type: ignore
+            original = Worker.train_client
+            Worker.train_client = lambda self, t, i, target: (fail if t else original)(self, t, i, target)  # type: ignore
         else:
             from hpcfl.engine.server import Server
 
-            Server.refine = fail  # type: ignore[method-assign, assignment]
+            Server.aggregate = fail  # type: ignore[method-assign, assignment]
     if place == "cell":
         beside = Path(out).parent
         return run_study(str(beside / "study.toml"), "full", [], str(beside), [])

@@ -28,7 +28,7 @@ def visit(comm: Any, directory: Path) -> dict[str, Any]:
     seen["bad"] = _raised(lambda: hpcfl.train({"train": {"lr": 0.0}}, comm))
     diverging = [*SMALL, "train.lr=1e30", "federation.rounds=1"]
     seen["diverged"] = _raised(lambda: hpcfl.train(None, comm, settings=diverging, out=directory / "d.h5"))
-    original = Worker.update
+    original = Worker.train_client
 
     def update(self: Worker, t: int, *more: Any) -> Any:
         assert signal.getsignal(signal.SIGTERM) == handler
@@ -36,10 +36,10 @@ def visit(comm: Any, directory: Path) -> dict[str, Any]:
             raise ZeroDivisionError("made to fail")
         return original(self, t, *more)
 
-    Worker.update = update  # type: ignore
+    Worker.train_client = update  # type: ignore
     out, pinned = directory / "failing.h5", [*SMALL, "runtime.placement=pinned"]  # so that rank 1 has clients
     seen["failed"] = _raised(lambda: hpcfl.train(None, comm, settings=pinned, out=out))
-    Worker.update = original  # type: ignore[method-assign]
+    Worker.train_client = original  # type: ignore[method-assign]
     run = hpcfl.train(None, comm, settings=SMALL, out=out)
     seen["continued"] = run.rounds_done if run else None
     return {what: comm.allgather(mine) for what, mine in seen.items()}

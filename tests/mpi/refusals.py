@@ -9,12 +9,12 @@ from hpcfl.engine import launch
 
 
 def main(attempts: list) -> None:
-    link = open_communicator(find_launcher())
-    leave, link.close = link.close, link.release  # type: ignore[method-assign]
-    launch.open_communicator = lambda found: link
+    comm = open_communicator(find_launcher())
+    leave, comm.close = comm.close, comm.release  # type: ignore[method-assign]
+    launch.open_communicator = lambda found: comm
     for config, settings, out, fresh in attempts:
-        codes = link.facts(launch.launch_train(config, settings, out, fresh))
-        if link.is_server:
+        codes = comm.allgather_object(launch.launch_train(config, settings, out, fresh))
+        if comm.is_server:
             print(f"codes {codes}", file=sys.stderr, flush=True)
     leave()
 

@@ -21,24 +21,24 @@ def resources() -> tuple[int, int]:
 
 
 def main(directory: Path, root: str) -> None:
-    link = open_communicator(find_launcher())
-    leave, link.close = link.close, link.release  # type: ignore[method-assign]
-    launch.open_communicator = lambda found: link
+    comm = open_communicator(find_launcher())
+    leave, comm.close = comm.close, comm.release  # type: ignore[method-assign]
+    launch.open_communicator = lambda found: comm
     codes = {}
-    for name, settings in runs(link.size).items():
+    for name, settings in runs(comm.size).items():
         codes[name] = launch.launch_train(
             None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False
         )
-    if link.size <= FEW_RANKS:
+    if comm.size <= FEW_RANKS:
         codes["study"] = run_study(str(directory / "study.toml"), "full", [], str(directory / "study"), [])
         held = resources()
         some = ["ranks-r2", "other-lr=0.01"]
         assert run_study(str(directory / "study.toml"), "full", [], str(directory / "again"), some) == 0
         assert resources() == held, "cells give all back"
         seen = visit(MPI.COMM_WORLD, directory)
-        if link.is_server:
+        if comm.is_server:
             print("guest", json.dumps(seen))
-    if link.is_server:
+    if comm.is_server:
         print("codes", codes)
     leave()
 

@@ -52,8 +52,8 @@ def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, 
         assert run_study(str(study), "full", [], str(tmp_path), []) == 1, (
             "the next start goes on with the others"
         )
-        shelf = RunStore(tmp_path)
-        assert [shelf.look(cell).state for cell in read_study(study).cells] == ["failed", "finished"]
+        store = RunStore(tmp_path)
+        assert [store.progress(cell).state for cell in read_study(study).cells] == ["failed", "finished"]
     assert not list(tmp_path.glob("*.part"))
 
 

@@ -231,9 +231,9 @@ def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
     other: Network = copy.deepcopy(network)
     train = TrainConfig(lr=0.1, batch_size=8)
     recorded, plain = Pretended(network, train, PLAIN), make_step(other, train, PLAIN)
-    for guide in (None, pulled):
-        recorded.begin(guide)
-        plain.begin(guide)
+    for local_loss in (None, pulled):
+        recorded.begin(local_loss)
+        plain.begin(local_loss)
         for size in [8] * (WARMUP - 1) + [5, 5, 1] + [8] * 3:
             x, y = torch.randn(size, 2), torch.randint(0, 6, (size,))
             (parts, z_BD), (other_parts, other_BD) = recorded(x, y), plain(x, y)

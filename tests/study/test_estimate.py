@@ -127,8 +127,11 @@ def test_what_cannot_be_planned_is_unknown_and_spoils_nothing(
     assert math.isnan(found.left(1))
     assert found.left(2) == SETUP + 5.0, "its own pace is known"
     assert found.speed("fedproto") == SPEED
-    assert found.hindered([1, 3]) == ([1, 3], f"2 cells cannot be run here, as {cells[1].name}: not prepared")
-    assert found.hindered([]) == ([], "")
+    assert found.cannot_run([1, 3]) == (
+        [1, 3],
+        f"2 cells cannot be run here, as {cells[1].name}: not prepared",
+    )
+    assert found.cannot_run([]) == ([], "")
 
 
 def test_a_rule_of_one_method_does_not_stand_for_others(tmp_path: Path):
@@ -139,7 +142,7 @@ def test_a_rule_of_one_method_does_not_stand_for_others(tmp_path: Path):
     assert made[0].config is not None
     with pytest.raises(BadInput, match="unlabelled"):
         plan_run(made[0].config)
-    assert Estimate(made, [WAITING] * 4, 7).hindered(range(4)) == ([], "")
+    assert Estimate(made, [WAITING] * 4, 7).cannot_run(range(4)) == ([], "")
 
 
 def test_cells_alike_are_planned_once(cells: tuple[Cell, ...], monkeypatch: pytest.MonkeyPatch):

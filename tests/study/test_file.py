@@ -321,7 +321,7 @@ def test_an_exclusion_may_miss_where_lists_are_shorter(study):
 def test_reading_a_study_loads_neither_torch_nor_mpi(tmp_path):
     path = Path(__file__).parents[2] / "configs" / "studies" / "scalability.toml"
     program = (
-        f"import sys; from hpcfl.study.file import read_study; n = len(read_study({str(path)!r}).cells); "
+        f"import sys; from hpcfl.study.study_file import read_study; n = len(read_study({str(path)!r}).cells); "
         "print(n, sorted({'torch', 'mpi4py'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -27,15 +27,15 @@ from tests.study.tiny import GOOD, start
 
 def test_merging_looks_when_its_turn_has_come(tiny: Path, monkeypatch: pytest.MonkeyPatch):
     """A job waits for another that merges; meanwhile the last cell ends."""
-    take = RunLock.take
+    take = RunLock.acquire
 
     def slow(self: RunLock, patience: float | None = None) -> None:
         if self.path.name == "study.h5.lock":
-            monkeypatch.setattr(RunLock, "take", take)
+            monkeypatch.setattr(RunLock, "acquire", take)
             assert start(tiny, GOOD[1:2]) == 0
         take(self, patience)
 
-    monkeypatch.setattr(RunLock, "take", slow)
+    monkeypatch.setattr(RunLock, "acquire", slow)
     assert start(tiny, GOOD[:1]) == 0
     with h5py.File(tiny.parent / "out" / "study.h5") as file:
         assert file["/cell/status"].asstr()[()].tolist() == ["finished"] * 2
@@ -97,9 +97,9 @@ def test_the_merged_file_has_the_cells_of_all_jobs(tiny: Path, capfd: pytest.Cap
 
 def test_a_study_without_a_round_is_merged(tiny: Path):
     out = tiny.parent / "out"
-    shelf = RunStore(out)
-    shelf.make()
-    shelf.fail(read_study(tiny).cells[0], "MemoryError")
+    store = RunStore(out)
+    store.make()
+    store.mark_failed(read_study(tiny).cells[0], "MemoryError")
     assert start(tiny, GOOD[:1]) == 1
     with h5py.File(out / "study.h5") as file:
         assert len(file["/cell/name"]) == 0
@@ -149,8 +149,8 @@ def test_the_small_scale_is_marked_everywhere(
 def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Callable[..., Result]):
     """A log without one of its attributes, or with an array in its place, or with a row too few."""
     assert start(tiny, GOOD[:2]) == 0
-    out, shelf, cell = tiny.parent / "out", RunStore(tiny.parent / "out"), read_study(tiny).cells[0]
-    log = shelf.log(cell)
+    out, store, cell = tiny.parent / "out", RunStore(tiny.parent / "out"), read_study(tiny).cells[0]
+    log = store.log(cell)
     whole = log.read_bytes()
     with h5py.File(log) as file:
         names = list(file.attrs)
@@ -166,14 +166,14 @@ def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Calla
                     del file.attrs[name]
                 else:
                     file.attrs[name] = [1, 2]
-            assert shelf.look(cell).state in ("bad", "finished", "unfinished"), name
+            assert store.progress(cell).state in ("bad", "finished", "unfinished"), name
             for path in (log, out):
                 done = hpcfl("show", path)
                 assert done.exit_code in (0, 2), (name, change, path, done.exception)
                 assert done.exit_code == 0 or len(done.output.splitlines()) == 1
             if name not in ("study", "scale"):
                 assert GOOD[1] in [each.name for each in open_study(out)]
-    assert shelf.look(cell).state == "bad", "a row too few"
+    assert store.progress(cell).state == "bad", "a row too few"
     assert start(tiny, GOOD[:2]) == 1, "the others go on"
     assert [each.name for each in open_study(out)] == GOOD[1:2]
 
@@ -239,5 +239,5 @@ def test_what_is_no_directory_is_refused(tiny: Path, out: str, hpcfl: Callable[.
 
 
 def test_a_directory_that_may_not_be_written_is_refused_at_once(tiny: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hpcfl.study.shelf.os.access", lambda path, mode: False)
+    monkeypatch.setattr("hpcfl.study.run_store.os.access", lambda path, mode: False)
     assert start(tiny, GOOD[:1]) == 2

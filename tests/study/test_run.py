@@ -56,16 +56,16 @@ def test_a_finished_study_runs_nothing_again(tiny: Path, capfd: pytest.CaptureFi
 def test_a_signal_stops_after_the_round_and_the_same_command_goes_on(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    original = worker.Worker.update
+    original = worker.Worker.train_client
 
     def update(self: worker.Worker, t: int, i: int, target: object) -> object:
-        if t == 1 and self.fed.config.federation.clients == 6:
+        if t == 1 and self.plan.config.federation.clients == 6:
             os.kill(os.getpid(), signal.SIGUSR1)
         return original(self, t, i, target)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.Worker, "update", update)
-        patch.setattr("hpcfl.guard.Signals._handle", lambda self, *_: setattr(self, "asked", True))
+        patch.setattr(worker.Worker, "train_client", update)
+        patch.setattr("hpcfl.runtime.exit_handling.StopSignals._handle", lambda self, *_: setattr(self, "received", True))
         assert start(tiny, GOOD) == 75
     assert list(states(tiny).values())[:4] == ["finished", "finished", "unfinished", "waiting"]
     assert start(tiny, GOOD) == 0
@@ -80,15 +80,15 @@ def test_a_signal_between_two_cells(
     tiny: Path, number: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
     """After the first of two it ends the job, after the last there is nothing left to end."""
-    original, seen = StudyRunner._settle, []
+    original, seen = StudyRunner._record_end, []
 
     def settle(self: StudyRunner, cell: Cell, why: str) -> None:
         original(self, cell, why)
         seen.append(cell.name)
         if len(seen) == number + 1:
-            self.signals.asked = True
+            self.signals.received = True
 
-    monkeypatch.setattr(StudyRunner, "_settle", settle)
+    monkeypatch.setattr(StudyRunner, "_record_end", settle)
     assert start(tiny, GOOD[:2]) == (75, 0)[number]
     assert seen == GOOD[: number + 1]
     assert list(states(tiny).values())[:2] == ["finished", ("waiting", "finished")[number]]
@@ -104,8 +104,8 @@ def test_an_exception_ends_the_job_and_the_next_start_passes_the_cell_over(
         raise ZeroDivisionError("made to fail")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hpcfl.guard.os._exit", lambda code: None)
-        patch.setattr(worker.Worker, "update", broken)
+        patch.setattr("hpcfl.runtime.exit_handling.os._exit", lambda code: None)
+        patch.setattr(worker.Worker, "train_client", broken)
         with pytest.raises(SystemExit):
             start(tiny, GOOD)
     assert start(tiny, GOOD) == 1
@@ -117,24 +117,24 @@ def test_an_exception_ends_the_job_and_the_next_start_passes_the_cell_over(
 
 
 def test_a_cell_that_is_killed_every_time_is_given_up(tiny: Path):
-    cell, shelf = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
-    shelf.make()
+    cell, store = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
+    store.make()
     for _ in range(PATIENCE - 1):
-        shelf.begin(cell, 0)
-    assert shelf.look(cell).state == "waiting"
-    shelf.begin(cell, 1)  # it has come further
-    assert shelf.look(cell).state == "waiting"
+        store.count_start(cell, 0)
+    assert store.progress(cell).state == "waiting"
+    store.count_start(cell, 1)  # it has come further
+    assert store.progress(cell).state == "waiting"
     for _ in range(PATIENCE - 1):
-        shelf.begin(cell, 1)
-    assert shelf.look(cell).reason == f"started {PATIENCE} times without a further round"
-    shelf.forgive(cell)
-    assert shelf.look(cell).state == "waiting"
+        store.count_start(cell, 1)
+    assert store.progress(cell).reason == f"started {PATIENCE} times without a further round"
+    store.clear_failure(cell)
+    assert store.progress(cell).state == "waiting"
 
 
 def test_a_cell_that_another_job_runs_is_left_to_it(tiny: Path, capfd: pytest.CaptureFixture):
     (tiny.parent / "out").mkdir()
     lock = RunLock(tiny.parent / "out" / f"{GOOD[0]}.h5")
-    lock.take()
+    lock.acquire()
     assert start(tiny, GOOD[:2]) == 0
     assert f"{GOOD[0]}: another job runs it" in capfd.readouterr().out
     assert list(states(tiny).values())[:2] == ["running", "finished"]
@@ -144,19 +144,19 @@ def test_a_cell_that_another_job_runs_is_left_to_it(tiny: Path, capfd: pytest.Ca
 
 def test_a_start_counts_only_for_the_job_that_has_the_cell(tiny: Path, monkeypatch: pytest.MonkeyPatch):
     """Two jobs see a cell that waits; the other one takes it first."""
-    cell, shelf = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
-    shelf.make()
-    other, look = RunLock(shelf.log(cell)), RunStore.look
+    cell, store = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
+    store.make()
+    other, look = RunLock(store.log(cell)), RunStore.progress
 
     def late(self: RunStore, each: Cell) -> CellProgress:
         seen = look(self, each)
         if each.name == cell.name and other.handle < 0:
-            other.take()
+            other.acquire()
         return seen
 
-    monkeypatch.setattr(RunStore, "look", late)
+    monkeypatch.setattr(RunStore, "progress", late)
     assert start(tiny, GOOD[:1]) == 0
-    assert not shelf.broke_off(cell)
+    assert not store.was_interrupted(cell)
     other.release()
 
 
@@ -176,7 +176,7 @@ def test_more_rounds_extend_finished_cells(tiny: Path, keep: bool, capfd: pytest
     assert start(tiny, GOOD[:1], keep=keep) == 0
     assert checkpoint_directory(tiny.parent / "out" / f"{GOOD[0]}.h5").exists() is keep
     tiny.write_text(tiny.read_text().replace("federation.rounds = 3", "federation.rounds = 5"))
-    seen = RunStore(tiny.parent / "out").look(read_study(tiny).cells[0])
+    seen = RunStore(tiny.parent / "out").progress(read_study(tiny).cells[0])
     assert (seen.state, seen.rounds) == (("unfinished", 3) if keep else ("waiting", 0))
     assert start(tiny, GOOD[:1]) == 0
     said, kept = capfd.readouterr().out, tiny.parent / "out" / f"{GOOD[0]}.1.h5"
@@ -199,7 +199,7 @@ def test_a_job_that_is_started_again_takes_the_cell_that_it_holds(
 ):
     (tiny.parent / "out").mkdir()
     lock = RunLock(tiny.parent / "out" / f"{GOOD[0]}.h5")
-    lock.take()
+    lock.acquire()
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     threading.Timer(2.0, lock.release).start()  # the file server notices that its owner is gone
     assert start(tiny, GOOD[:1]) == 0

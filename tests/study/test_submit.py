@@ -204,21 +204,21 @@ def test_the_job_gets_the_settings_as_they_were_given(desk: Desk, tmp_path_facto
 def test_finished_and_failed_cells_are_left_out(desk: Desk):
     names = ["a-s0", "a-s1", "a-s2", "b-r3"]
     assert run_study("my study.toml", "full", [], None, names[:2], False) == 0
-    shelf = RunStore(Path("runs/my study"))
+    store = RunStore(Path("runs/my study"))
     marked = Cell(names[2], "a", {}, {}, None, CONFIG)
-    shelf.fail(marked, "rank 1\nTraceback\nZeroDivisionError: by hand")
+    store.mark_failed(marked, "rank 1\nTraceback\nZeroDivisionError: by hand")
     assert "2 finished, 1 failed, 1 waiting" in desk.submit()
     assert [call[3] for call in desk.asked] == ["--ntasks=3"]
     assert "1 cell in 1 task" in desk.submit("--retry", "--dry-run", "-n9").splitlines()[1]
-    assert shelf.look(marked).state == "failed", "--dry-run changes nothing"
+    assert store.progress(marked).state == "failed", "--dry-run changes nothing"
     desk.submit("--retry", "-n9")
     assert [call[3] for call in desk.asked] == ["--ntasks=3", "--ntasks=9", "--ntasks=3"]
-    assert shelf.look(marked).state == "waiting"
+    assert store.progress(marked).state == "waiting"
 
 
 def test_nothing_to_submit(desk: Desk):
     run_study("my study.toml", "full", [], None, ["a-s0", "a-s1", "a-s2"], False)
-    RunStore(Path("runs/my study")).fail(Cell("b-r3", "b", {}, {}, 3, CONFIG), "MemoryError")
+    RunStore(Path("runs/my study")).mark_failed(Cell("b-r3", "b", {}, {}, 3, CONFIG), "MemoryError")
     said = desk.submit()
     assert said.splitlines() == [
         "my study: 4 cells, 3 finished, 1 failed",
@@ -230,7 +230,7 @@ def test_nothing_to_submit(desk: Desk):
 
 def test_what_was_killed_before_comes_last(desk: Desk):
     RunStore(Path("runs/my study")).make()
-    RunStore(Path("runs/my study")).begin(Cell("a-s0", "a", {}, {}, None, CONFIG), 0)
+    RunStore(Path("runs/my study")).count_start(Cell("a-s0", "a", {}, {}, None, CONFIG), 0)
     assert "--cell=a-s1 --cell=a-s2 --cell=a-s0\n" in desk.submit("--dry-run")
 
 
@@ -258,11 +258,11 @@ def test_bad_input_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch):
 
 def test_sbatch_that_refuses_or_is_missing(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     desk.sbatch('echo "sbatch: error: Batch job submission failed:\n Invalid account" >&2; exit 1')
-    shelf, marked = RunStore(Path("runs/my study")), Cell("a-s2", "a", {}, {}, None, CONFIG)
-    shelf.make()
-    shelf.fail(marked, "ZeroDivisionError: by hand")
+    store, marked = RunStore(Path("runs/my study")), Cell("a-s2", "a", {}, {}, None, CONFIG)
+    store.make()
+    store.mark_failed(marked, "ZeroDivisionError: by hand")
     said = one_sentence(desk.submit("--retry", code=2))
-    assert shelf.look(marked).reason == "ZeroDivisionError: by hand", "the mark is there again"
+    assert store.progress(marked).reason == "ZeroDivisionError: by hand", "the mark is there again"
     assert said == "sbatch refused it: sbatch: error: Batch job submission failed: Invalid account"
     monkeypatch.setenv("PATH", "/nowhere")
     assert one_sentence(desk.submit(code=2)) == (

@@ -43,5 +43,5 @@ def start(study: Path, only: list[str] | None = None, *settings: str, out: str =
 
 
 def states(study: Path) -> dict[str, str]:
-    shelf = RunStore(study.parent / "out")
-    return {cell.name: shelf.look(cell).state for cell in read_study(study).cells}
+    store = RunStore(study.parent / "out")
+    return {cell.name: store.progress(cell).state for cell in read_study(study).cells}

@@ -39,7 +39,7 @@ def test_what_is_no_sign_is_none(tmp_path, content):
     new_log(tmp_path / "run.h5")
     heartbeat_path(tmp_path / "run.h5").write_bytes(content)
     seen = LogPoller(tmp_path / "run.h5")()
-    assert seen.sign is None
+    assert seen.heartbeat is None
     assert seen.run is not None
 
 
@@ -74,20 +74,20 @@ def test_what_has_a_signs_name_but_is_no_file_is_none(tmp_path):
 
 
 class Waiting(SerialCommunicator):
-    def missing(self) -> tuple[list[int], float]:
+    def missing_ranks(self) -> tuple[list[int], float]:
         return [3, 5], 12.5
 
 
 def test_rank_0_leaves_signs_and_takes_them_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(heartbeat, "EVERY", 0.02)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
     log = tmp_path / "run.h5"
     heartbeat_path(log).write_text("left by a run that was killed")
-    link = Waiting()
-    link.round, link.part = 9, "log"  # of the run before
-    with HeartbeatThread(log, link):
+    comm = Waiting()
+    comm.round, comm.part = 9, "log"  # of the run before
+    with HeartbeatThread(log, comm):
         while (first := read_heartbeat(log)) is None:
             time.sleep(0.005)
-        link.part, link.round = "refine", 5
+        comm.part, comm.round = "refine", 5
         while (second := read_heartbeat(log)) is None or second.round == 0:
             time.sleep(0.005)
     assert (first.round, first.part) == (0, "start")
@@ -97,7 +97,7 @@ def test_rank_0_leaves_signs_and_takes_them_away(tmp_path, monkeypatch):
 
 
 def test_signs_that_cannot_be_written_harm_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(heartbeat, "EVERY", 0.02)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
     with HeartbeatThread(tmp_path / "nowhere" / "run.h5", SerialCommunicator()) as signer:
         time.sleep(0.05)
         assert signer.is_alive()
@@ -108,16 +108,16 @@ def test_signs_that_cannot_be_written_harm_nobody(tmp_path, monkeypatch):
 
 
 def test_a_run_gives_signs_from_start_to_end(hpcfl, monkeypatch):
-    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
     seen: list[Heartbeat | None] = []
-    original = ProgressLines.row
+    original = ProgressLines.show_row
 
     def look(self: ProgressLines, t: int, row: dict) -> None:
         time.sleep(0.1)
         seen.append(read_heartbeat(Path("run.h5")))
         original(self, t, row)
 
-    monkeypatch.setattr(ProgressLines, "row", look)
+    monkeypatch.setattr(ProgressLines, "show_row", look)
     assert hpcfl("train", *SMALL, "--out", "run.h5").exit_code == 0
     assert [found and (found.round, found.part, found.missing) for found in seen] == [
         (2, "log", ()),  # row 1 is complete after the broadcast that opens round 2

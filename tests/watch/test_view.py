@@ -27,18 +27,18 @@ class Clock:
 
 def test_ages_go_by_this_machines_clock_once_something_has_changed(tmp_path, monkeypatch):
     """The first look must trust the clock of the other machine, here 100 s behind; later ones need not."""
-    monkeypatch.setattr("hpcfl.watch.view.time", clock := Clock())
+    monkeypatch.setattr("hpcfl.watch.status.time", clock := Clock())
     log = new_log(tmp_path / "run.h5")
     add(log)
     run = read_log(tmp_path / "run.h5", WATCHED)
     memory = StatusTracker()
-    sign = Heartbeat(clock.time() - 100, 2, "train", (1,), clock.time() - 110)
-    view = memory.view(Snapshot(run, clock.time() - 50, sign), 0.0)
+    heartbeat = Heartbeat(clock.time() - 100, 2, "train", (1,), clock.time() - 110)
+    view = memory.view(Snapshot(run, clock.time() - 50, heartbeat), 0.0)
     assert (view.sign_age, view.quiet, view.alive, view.silent) == (100, 50, False, True)
     assert view.waited == 10
     clock.now += 2
-    sign = Heartbeat(clock.time() - 100, 2, "train", (1,), clock.time() - 112)
-    view = memory.view(Snapshot(run, clock.time() - 50, sign), 0.0)
+    heartbeat = Heartbeat(clock.time() - 100, 2, "train", (1,), clock.time() - 112)
+    view = memory.view(Snapshot(run, clock.time() - 50, heartbeat), 0.0)
     assert (view.sign_age, view.quiet, view.alive, view.silent) == (0, 0, True, False)
     clock.now += SILENCE
     view = memory.view(None, clock.now - 5)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcfl.data.sources.fetch import PublishedFile, SourceFiles
-from hpcfl.data.sources.raw_dataset import ImageFiles, RawDataset, open_source, load_image
+from hpcfl.data.sources.raw_dataset import ImageFiles, RawDataset, load_image, open_source
 from hpcfl.errors import BadInput
 from hpcfl.utils.torchvision_loader import load_torchvision
 

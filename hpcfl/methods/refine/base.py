@@ -32,17 +32,17 @@ class Refinement:
     places_all = False
     """Whether classes that nobody has get a row too, of no consequence to the others."""
 
-    def __init__(self, setting: MethodContext):
-        self.setting, self.notes = setting, RefineStats()
+    def __init__(self, context: MethodContext):
+        self.context, self.stats = context, RefineStats()
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Returns round t's global prototypes, given the last ones, the new means and what they came from."""
-        self.notes = RefineStats()
+        self.stats = RefineStats()
         return new
 
-    def rest(self) -> None:
+    def skip_round(self) -> None:
         """Notes a round in which there was nothing to do."""
-        self.notes = RefineStats(delta=self.notes.delta)
+        self.stats = RefineStats(delta=self.stats.delta)
 
     def state(self) -> dict[str, Tensor]:
         """Returns what the next round needs beside the last prototypes: tensors by name."""
@@ -58,9 +58,9 @@ class OnSphere(Refinement):
     """A refinement that places the directions of the present classes anew; the result has unit length."""
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        self.notes = RefineStats()
-        mask_KD = self.setting.mask_KD
-        unit_PD = directions(new, last, self.setting.seed, mask_KD)
+        self.stats = RefineStats()
+        mask_KD = self.context.mask_KD
+        unit_PD = directions(new, last, self.context.seed, mask_KD)
         placed_KD = torch.zeros_like(new.value_KD)
         placed_PD = self.place(unit_PD, None if mask_KD is None else mask_KD[new.present_K])
         placed_KD[new.present_K] = placed_PD.to(placed_KD.dtype)

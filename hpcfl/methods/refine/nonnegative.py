@@ -53,9 +53,9 @@ class Nonnegative(Refinement):
     places_all = True
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        self.notes = RefineStats()
+        self.stats = RefineStats()
         wish_KD = torch.zeros_like(new.value_KD, dtype=torch.float64)
-        wish_KD[new.present_K] = directions(new, last, self.setting.seed)
+        wish_KD[new.present_K] = directions(new, last, self.context.seed)
         return Prototypes(self.place(wish_KD.cpu()).to(new.value_KD), new.present_K)
 
     def place(self, wish_KD: Tensor) -> Tensor:
@@ -63,6 +63,6 @@ class Nonnegative(Refinement):
         if classes <= features:
             own_KD = own_dimensions(wish_KD.numpy())
         else:
-            own_KD = shared_dimensions(wish_KD.numpy(), seeds.key(self.setting.seed, "code"))
+            own_KD = shared_dimensions(wish_KD.numpy(), seeds.key(self.context.seed, "code"))
         placed_KD = torch.from_numpy(own_KD).double()
         return placed_KD / placed_KD.sum(1, keepdim=True).sqrt()

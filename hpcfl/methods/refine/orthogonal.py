@@ -22,5 +22,5 @@ def orthogonality(sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor, pull: float, p
 class Orthogonal(TrainablePrototypes):
     def loss(self, sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
         return orthogonality(
-            sent_BD, y_B, proto_KD, self.setting.options["pull"], self.setting.options["push"]
+            sent_BD, y_B, proto_KD, self.context.options["pull"], self.context.options["push"]
         )

@@ -36,7 +36,7 @@ def nearest_simplex(unit_PD: Tensor) -> Tensor:
     return normalise(basis @ (left @ right))
 
 
-def relax(unit_PD: Tensor, iterations: int = 500, notes: RefineStats | None = None) -> Tensor:
+def relax(unit_PD: Tensor, iterations: int = 500, stats: RefineStats | None = None) -> Tensor:
     """Returns directions of at most the same energy, by L-BFGS over x with c = x/‖x‖, on the CPU.
 
     Its gradient is the tangential part of the force; the length of x is free and changes nothing.
@@ -56,8 +56,8 @@ def relax(unit_PD: Tensor, iterations: int = 500, notes: RefineStats | None = No
         method="L-BFGS-B",
         options={"maxiter": iterations, "maxfun": 4 * iterations, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 20},
     )
-    if notes:
-        notes.iterations += found.nit
+    if stats:
+        stats.iterations += found.nit
     placed_PD = normalise(torch.from_numpy(found.x).reshape(unit_PD.shape)).to(unit_PD.device)
     return placed_PD if energy(placed_PD) <= energy(unit_PD) else unit_PD
 
@@ -68,4 +68,4 @@ class Simplex(Thomson):
     def place(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
         if len(unit_PD) <= unit_PD.shape[1] + 1:
             return nearest_simplex(unit_PD)
-        return relax(super().place(unit_PD), self.setting.options["iterations"], self.notes)
+        return relax(super().place(unit_PD), self.context.options["iterations"], self.stats)

@@ -45,22 +45,22 @@ class Tgp(TrainablePrototypes):
 
     @property
     def delta(self) -> float:
-        return 0.0 if math.isnan(self.notes.delta) else self.notes.delta
+        return 0.0 if math.isnan(self.stats.delta) else self.stats.delta
 
     def loss(self, sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
         return contrastive(sent_BD, y_B, proto_KD, self.delta)
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        options = self.setting.options
+        options = self.context.options
         if options["margin"] in ("fixed", "none"):
-            self.notes.delta = options["tau"] if options["margin"] == "fixed" else 0.0
+            self.stats.delta = options["tau"] if options["margin"] == "fixed" else 0.0
         elif not math.isnan(apart := separation(uploads, options["margin"])):
-            self.notes.delta = min(apart, options["tau"])
+            self.stats.delta = min(apart, options["tau"])
         return super().__call__(t, last, new, uploads)
 
     def state(self) -> dict[str, Tensor]:
-        return super().state() | {"delta": torch.tensor(self.notes.delta, dtype=torch.float64)}
+        return super().state() | {"delta": torch.tensor(self.stats.delta, dtype=torch.float64)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         super().load(state)
-        self.notes.delta = float(state["delta"])
+        self.stats.delta = float(state["delta"])

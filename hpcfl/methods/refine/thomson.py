@@ -33,7 +33,7 @@ def span(unit_PD: Tensor) -> tuple[Tensor, Tensor]:
 def thomson(
     unit_PD: Tensor,
     iterations: int,
-    notes: RefineStats | None = None,
+    stats: RefineStats | None = None,
     trace: bool = False,
     stopping: str = "tangent",
     mask_PD: Tensor | None = None,
@@ -42,19 +42,19 @@ def thomson(
 
     With masks only the part of a force within the class's own dimensions moves it.
     """
-    notes = notes or RefineStats()
+    stats = stats or RefineStats()
     c_PR, basis_RD = span(unit_PD) if mask_PD is None else (unit_PD, None)
     v_PR = torch.zeros_like(c_PR)
     before, same = None, 0
     for n in range(iterations):
         if trace:
-            _keep(c_PR, notes)
+            _keep(c_PR, stats)
         before_PR, force_PR = c_PR, force(c_PR)  # (11)
         if mask_PD is not None:
             force_PR = force_PR * mask_PD
         v_PR = MOMENTUM * v_PR + LR * DECAY ** (n // EVERY) * force_PR  # (12)
         c_PR = normalise(c_PR + v_PR)  # (13), (14)
-        notes.iterations += 1
+        stats.iterations += 1
         watched_PR = tangent(force_PR, before_PR) if stopping == "tangent" else force_PR
         mean = round(watched_PR.norm(dim=1).mean().item(), DECIMALS)
         same = same + 1 if n >= EVERY and mean == before else 0
@@ -62,19 +62,19 @@ def thomson(
         if same == PATIENCE:
             break
     if trace:
-        _keep(c_PR, notes)
+        _keep(c_PR, stats)
     return c_PR if basis_RD is None else normalise(c_PR @ basis_RD)
 
 
-def _keep(c_PR: Tensor, notes: RefineStats) -> None:
+def _keep(c_PR: Tensor, stats: RefineStats) -> None:
     apart = distances(c_PR)
     if len(apart):
-        notes.distances.append((apart.min().item(), apart.mean().item(), apart.max().item()))
+        stats.distances.append((apart.min().item(), apart.mean().item(), apart.max().item()))
 
 
 class Thomson(OnSphere):
     """Starts from the round's means; the velocity starts at zero."""
 
     def place(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
-        options, trace = self.setting.options, self.setting.trace
-        return thomson(unit_PD, options["iterations"], self.notes, trace, options["stopping"], mask_PD)
+        options, trace = self.context.options, self.context.trace
+        return thomson(unit_PD, options["iterations"], self.stats, trace, options["stopping"], mask_PD)

@@ -23,13 +23,13 @@ class TrainablePrototypes(Refinement):
     prototypes, shuffled by key. Without F the vectors themselves are the prototypes.
     """
 
-    def __init__(self, setting: MethodContext):
-        super().__init__(setting)
-        draw = torch.Generator().manual_seed(seeds.key(setting.seed, "server network"))
-        classes, width = setting.classes, setting.features
+    def __init__(self, context: MethodContext):
+        super().__init__(context)
+        draw = torch.Generator().manual_seed(seeds.key(context.seed, "server network"))
+        classes, width = context.classes, context.features
         bound = 1 / math.sqrt(width)  # torch's own start of a Linear layer; that of a table is N(0, 1)
         start = {"table": torch.randn(classes, width, generator=draw)}
-        if setting.options["server_network"]:
+        if context.options["server_network"]:
             for name, shape in {
                 "w1": (width, width),
                 "b1": (width,),
@@ -37,15 +37,15 @@ class TrainablePrototypes(Refinement):
                 "b2": (width,),
             }.items():
                 start[name] = (2 * torch.rand(*shape, generator=draw) - 1) * bound
-        self.weights = {name: value.to(setting.device).requires_grad_() for name, value in start.items()}
+        self.weights = {name: value.to(context.device).requires_grad_() for name, value in start.items()}
 
     def state(self) -> dict[str, Tensor]:
         return {name: weight.detach() for name, weight in self.weights.items()}
 
     def prototypes(self) -> Tensor:
         """Returns P̂ = F(P̃), a row per class, within its mask if there are masks."""
-        rows_KD, mask_KD = self.weights["table"], self.setting.mask_KD
-        if self.setting.options["server_network"]:
+        rows_KD, mask_KD = self.weights["table"], self.context.mask_KD
+        if self.context.options["server_network"]:
             hidden_KD = linear(rows_KD, self.weights["w1"], self.weights["b1"]).relu()
             rows_KD = linear(hidden_KD, self.weights["w2"], self.weights["b2"])
         return rows_KD if mask_KD is None else rows_KD * mask_KD
@@ -56,23 +56,23 @@ class TrainablePrototypes(Refinement):
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Trains on the uploads of round t; classes that nobody has move as negatives, and are sent too."""
-        self.rest()
+        self.skip_round()
         sent_RD = torch.cat([upload.prototypes.value_KD[upload.prototypes.present_K] for upload in uploads])
         y_R = torch.cat([upload.prototypes.present_K.nonzero()[:, 0] for upload in uploads])
         weights = list(self.weights.values())
-        for epoch in range(self.setting.options["server_epochs"]):
+        for epoch in range(self.context.options["server_epochs"]):
             order_R = torch.from_numpy(
-                seeds.generator(self.setting.seed, "server shuffle", t, epoch).permutation(len(y_R))
+                seeds.generator(self.context.seed, "server shuffle", t, epoch).permutation(len(y_R))
             )
             total = 0.0
-            for rows_B in order_R.to(y_R.device).split(self.setting.batch_size):
+            for rows_B in order_R.to(y_R.device).split(self.context.batch_size):
                 loss = self.loss(sent_RD[rows_B], y_R[rows_B], self.prototypes())
                 slopes = torch.autograd.grad(loss, weights)
                 with torch.no_grad():
-                    torch._foreach_add_(weights, slopes, alpha=-self.setting.lr)
+                    torch._foreach_add_(weights, slopes, alpha=-self.context.lr)
                 total += loss.item() * len(rows_B)
-                self.notes.iterations += 1
-            self.notes.loss = total / len(y_R)
+                self.stats.iterations += 1
+            self.stats.loss = total / len(y_R)
         with torch.no_grad():
             learned_KD = self.prototypes().detach().clone()
         return Prototypes(learned_KD, torch.ones_like(new.present_K))

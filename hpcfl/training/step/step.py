@@ -24,35 +24,35 @@ WARMUP = 3
 class Step:
     """A network and the way in which it is trained."""
 
-    def __init__(self, network: Network, settings: TrainConfig, way: StepOptions):
-        self.network, self.settings, self.way = network, settings, way
-        self.sgd = way.sgd(network, settings)
-        self.guide: LossTerms | None = None
+    def __init__(self, network: Network, settings: TrainConfig, options: StepOptions):
+        self.network, self.settings, self.options = network, settings, options
+        self.sgd = options.sgd(network, settings)
+        self.local_loss: LossTerms | None = None
         self.ratios: dict[str, Tensor] | None = None
         """Gradients of the guide's terms ÷ that of the cross-entropy, by features, of the first batch."""
 
-    def begin(self, guide: LossTerms | None) -> None:
+    def begin(self, local_loss: LossTerms | None) -> None:
         """Begins a client's round: SGD starts anew."""
         self.network.train()
         self.sgd.begin()
-        self.guide, self.ratios = guide, None
+        self.local_loss, self.ratios = local_loss, None
 
     def end(self) -> None:
         """Keeps nothing of the client."""
         self.sgd.begin()
-        self.guide = None
+        self.local_loss = None
 
     def features(self, x_B: Tensor) -> Tensor:
         """Returns the features of a batch."""
-        with self.way.arithmetic(x_B.device.type):
+        with self.options.arithmetic(x_B.device.type):
             z_BD: Tensor = self.network.extractor(x_B)
-        return z_BD.float() if self.way.bfloat16 else z_BD
+        return z_BD.float() if self.options.bfloat16 else z_BD
 
     def scores(self, z_BD: Tensor) -> Tensor:
         """Returns the classes' scores by the head."""
-        with self.way.arithmetic(z_BD.device.type):
+        with self.options.arithmetic(z_BD.device.type):
             score_BK: Tensor = self.network.head(z_BD)
-        return score_BK.float() if self.way.bfloat16 else score_BK
+        return score_BK.float() if self.options.bfloat16 else score_BK
 
     def __call__(
         self, x_B: Tensor, y_B: Tensor, strong: Pair | None = None
@@ -66,14 +66,14 @@ class Step:
         with self.network.for_one_sample() if len(x_A) == 1 else nullcontext():
             z_AD = self.features(x_A)
         z_BD, z_UD = (z_AD, None) if strong is None else (z_AD[: len(x_B)], z_AD[len(x_B) :])
-        seen_BD, first = z_BD, self.guide is not None and self.ratios is None
+        seen_BD, first = z_BD, self.local_loss is not None and self.ratios is None
         if first:
             seen_BD = self._watched(z_BD, y_B)
         loss = cross_entropy(self.scores(seen_BD), y_B)
         parts = {"ce": loss.detach()}
-        if self.guide is not None:
+        if self.local_loss is not None:
             extra = None if strong is None or z_UD is None else (z_UD, strong[1])
-            for name, (weight, term) in self.guide(z_BD, y_B, extra).items():
+            for name, (weight, term) in self.local_loss(z_BD, y_B, extra).items():
                 loss = loss + weight * term
                 parts[name] = term.detach()
         self.sgd.step(loss)
@@ -81,11 +81,11 @@ class Step:
 
     def _watched(self, z_BD: Tensor, y_B: Tensor) -> Tensor:
         """Returns the features for the head; what comes back through them is the cross-entropy's gradient."""
-        assert self.guide is not None
+        assert self.local_loss is not None
         leaf_BD = z_BD.detach().requires_grad_()
         own = {
             name: weight * torch.autograd.grad(term, leaf_BD)[0].norm()
-            for name, (weight, term) in self.guide(leaf_BD, y_B, None).items()
+            for name, (weight, term) in self.local_loss(leaf_BD, y_B, None).items()
         }
 
         def compare(gradient_BD: Tensor) -> None:
@@ -153,5 +153,5 @@ class GraphStep(Step):
         torch.cuda.current_stream().wait_stream(self.stream)
 
 
-def make_step(network: Network, settings: TrainConfig, way: StepOptions) -> Step:
-    return (GraphStep if way.graphs else Step)(network, settings, way)
+def make_step(network: Network, settings: TrainConfig, options: StepOptions) -> Step:
+    return (GraphStep if options.graphs else Step)(network, settings, options)
