@@ -56,7 +56,7 @@ def train(
     from hpcfl.engine.progress import NoProgress, ProgressLines
     from hpcfl.federation.run_plan import plan_run
     from hpcfl.log.existing_run import default_log_path
-    from hpcfl.runtime.devices import free_memory, torch_settings_kept
+    from hpcfl.runtime.devices import free_memory, preserve_torch_settings
     from hpcfl.runtime.exit_handling import StopSignals
 
     launcher = find_launcher() if comm is None else None
@@ -74,7 +74,7 @@ def train(
     hooks = RunHooks(ProgressLines if progress else NoProgress, lambda: signals.received, may_exit=False)
     guest = None if alone else open_guest(comm, launcher)
     ranks = guest or SerialCommunicator()
-    with guest.running() if guest else nullcontext(), handlers, torch_settings_kept():
+    with guest.running() if guest else nullcontext(), handlers, preserve_torch_settings():
         run_federation(ranks, plan_or_problem, path, fresh, hooks)
         free_memory()
     if not ranks.is_server or isinstance(plan_or_problem, Exception):

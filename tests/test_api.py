@@ -18,8 +18,10 @@ from hpcfl.config.loading import load_config
 from hpcfl.engine import launch
 from hpcfl.engine.worker import Worker
 from hpcfl.study.run import run_study
-from tests.conftest import ROOT, examples
-from tests.mpi.cases import SMALL, results
+from tests.helpers.cases import SMALL
+from tests.helpers.mpi import ROOT
+from tests.helpers.pages import examples
+from tests.helpers.runs import assert_equal_runs
 
 TABLES = {
     "data": {"samples_per_class": 200},
@@ -58,7 +60,7 @@ def test_train_is_the_command_whatever_the_configuration_is_given_as(small: Path
         run = hpcfl.train(config, out=out, settings=settings)
         assert run is not None
         assert (run.path, run.status, run.rounds_done) == (out, "finished", 4)
-        assert results(out) == results(small)
+        assert_equal_runs(out, small)
     assert "samples_per_class" in TABLES["data"], "what was given is not changed"
 
 
@@ -130,7 +132,7 @@ def test_a_signal_stops_after_the_round_and_handlers_are_put_back(
     thread.start()  # where no handler can be set
     thread.join()
     assert found[0].rounds_done == 4
-    assert results(tmp_path / "run.h5") == results(small)
+    assert_equal_runs(tmp_path / "run.h5", small)
 
 
 def test_frames_hold_what_the_log_holds(small: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,6 @@
-"""Rules about the rooms: who may import what."""
+"""Rules about packages: which there are, and who may import what."""
+
+from __future__ import annotations
 
 import ast
 import subprocess
@@ -12,100 +14,77 @@ from hpcfl.config.identity import keys
 PACKAGE = Path(__file__).parent.parent / "hpcfl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# What each room may import, besides itself: data flows one way.
-BASE = {"errors", "config", "section", "seeds", "slots"}
-PARTS = {"methods", "models", "data", "comm"}
-LAYERS = {
-    "errors": set(),
-    "seeds": set(),
-    "section": set(),
-    "slots": {"section"},
-    "config": {"errors", "section", "slots"},
-    "files": set(),
-    "vision": {"errors"},
-    "configfile": BASE,
-    "methods": BASE,
-    "models": BASE | {"files", "vision"},
-    "data": BASE | {"files", "vision"},
-    "comm": BASE,
-    "state": set(),
-    "federation": BASE | PARTS,
-    "schedule": set(),
-    "cores": set(),
-    "records": PARTS | {"federation", "state", "step"},
-    "arena": {"comm", "errors"},
-    "placement": PARTS | {"arena", "cores", "federation", "records", "schedule", "step"},
-    "devices": BASE,
-    "stopwatch": {"comm"},
-    "views": BASE | {"vision"},
-    "semi": BASE | PARTS | {"client", "federation", "samples", "step", "views"},
-    "tally": {"comm", "methods"},
-    "samples": BASE | {"data", "views"},
-    "step": BASE | {"models"},
-    "client": BASE | PARTS | {"samples", "step", "views"},
-    "worker": BASE
-    | PARTS
-    | {"arena", "client", "devices", "federation", "records", "samples", "semi", "state", "step"},
-    "log": BASE | PARTS | {"configfile", "federation", "files"},
-    "watch": {"errors", "guard", "log", "screen", "stopwatch"},
-    "export": {"errors", "log"},
-    "heatmap": {"federation", "files"},
-    "machine": {"arena", "cores", "errors"},
-    "forecast": BASE | PARTS | {"devices", "federation", "machine", "records", "schedule", "step"},
-    "deadline": set(),
-    "lock": {"errors"},
-    "checkpoint": {"data", "errors", "files"},
-    "saver": {"checkpoint", "comm", "errors"},
-    "keeper": {"checkpoint", "comm", "config", "errors"},
-    "server": BASE | PARTS | {"deadline", "federation", "keeper", "log", "schedule", "stopwatch", "tally"},
-    "rounds": BASE | PARTS | {"federation", "saver", "schedule", "server", "stopwatch", "worker"},
-    "guard": {"comm", "errors"},
-    "screen": {"comm"},
-    "show": {"data", "log", "methods", "models", "screen", "stopwatch"},
-    "study": BASE
-    | PARTS
-    | {"checkpoint", "conduct", "configfile", "deadline", "devices", "federation", "files"}
-    | {"guard", "job", "lock", "log", "screen", "show"},
-    "resume": BASE | PARTS | {"checkpoint", "federation", "log", "records", "schedule", "step", "worker"},
-}
+LAYERS = (
+    {"errors"},
+    {"utils"},
+    {"config"},
+    {"comm", "data", "methods", "models"},
+    {"federation"},
+    {"log", "runtime", "training"},
+    {"checkpoint"},
+    {"engine"},
+    {"export", "plan", "report", "watch"},
+    {"bench", "doctor", "study"},
+    {"api", "cli"},
+    {"__init__", "__main__"},
+)
+"""Packages, and modules that belong to none, from the lowest layer to the highest."""
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FLAT = {"__init__", "__main__", "api", "errors"}
+"""The modules that lie in no package."""
+
+
+def package(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> set[str]:
+    """Returns the full names of all modules that a file imports, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
-            if node.module == "hpcfl":
-                found |= {f"hpcfl.{alias.name}" for alias in node.names}
+            assert node.level == 0, f"{path}: imports are absolute"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def used_packages(path: Path) -> set[str]:
+    """Returns the packages of hpcfl that a file imports from; its version is no package."""
+    names = {name for name in imports(path) if name.startswith("hpcfl.")}
+    return {name.split(".")[1] for name in names} - {"__version__"}
 
 
-def test_only_comm_imports_mpi4py():
-    users = {room(path) for path in FILES if any(name.startswith("mpi4py") for name in imports(path))}
-    assert users == {"comm"}
+def test_every_package_has_a_layer():
+    """A new package must be given its place in LAYERS."""
+    assert {package(path) for path in FILES} == LEVEL.keys()
+
+
+def test_only_few_modules_lie_in_no_package():
+    assert {path.stem for path in PACKAGE.glob("*.py")} == FLAT
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path):
-    if room(path) not in LAYERS:
-        pytest.skip("at the top: may import all")
-    used = {name.split(".")[1] for name in imports(path) if name.startswith("hpcfl.")}
-    assert used - {room(path)} <= LAYERS[room(path)]
+def test_a_package_imports_only_from_lower_layers(path):
+    own = package(path)
+    higher = {name for name in used_packages(path) - {own} if LEVEL[name] >= LEVEL[own]}
+    assert not higher, f"{own} is not above {', '.join(sorted(higher))}"
+
+
+def test_only_comm_imports_mpi4py():
+    users = {package(path) for path in FILES if any(name.startswith("mpi4py") for name in imports(path))}
+    assert users == {"comm"}
 
 
 def test_methods_touch_neither_files_nor_the_clock():
     for path in FILES:
-        if room(path) == "methods":
-            assert not imports(path) & {"time", "os", "pathlib", "h5py", "io"}
+        if package(path) == "methods":
+            used = {name.split(".")[0] for name in imports(path)}
+            assert not used & {"time", "os", "pathlib", "h5py", "io"}, path
 
 
-def test_a_file_holds_one_noun():
+def test_files_are_short():
     assert {str(path): n for path in FILES if (n := len(path.read_text().splitlines())) > 250} == {}
 
 

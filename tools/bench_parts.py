@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcfl.bench.limits import timed
-from hpcfl.bench.step import shortened
+from hpcfl.bench.step import short_plan
 from hpcfl.bench.step_comparison import OURS, StepComparison
 from hpcfl.config.loading import load_config
 from hpcfl.federation.run_plan import plan_run
@@ -36,15 +36,15 @@ def exchanged(layers: nn.Sequential) -> dict[str, nn.Module | None]:
 class Without:
     """Parts that can be taken out for a while: (what holds it, its name there, what it is without)."""
 
-    def __init__(self, contest: StepComparison) -> None:
-        networks = [slot.step.network for slot in contest.workers[OURS].slots.values()]
+    def __init__(self, comparison: StepComparison) -> None:
+        networks = [slot.step.network for slot in comparison.workers[OURS].networks.values()]
         pooled = [
             part
             for network in networks
             for part in network.modules()
             if isinstance(part, nn.Sequential) and exchanged(part) != part._modules
         ]
-        axis, axes, weights = layers.axis, layers._axes, layers._weights
+        axis, axes, weights = layers.conv_axis, layers._axes, layers._weight_gradient
 
         def all_taps(size: int, kernel: int, stride: int, padding: int) -> layers.Axis | None:
             found = axis(size, kernel, stride, padding)
@@ -57,7 +57,7 @@ class Without:
             return lambda layer, x: (None, None) if what(layer) else axes(layer, x)
 
         def by_element(
-            self: samples.ClientSamples, which_B: np.ndarray, view: object = None
+            self: samples.ClientSamples, which_B: np.ndarray, augment: object = None
         ) -> tuple[Tensor, Tensor]:
             source, row_B = self.source, self.index_N[torch.from_numpy(which_B)]
             x_B, y_B = source.x[row_B], source.y[row_B]
@@ -74,11 +74,11 @@ class Without:
         pointwise = unless(lambda layer: layer.kernel_size == (1, 1))
         depthwise = unless(lambda layer: layer.groups > 1)
         self.parts: dict[str, list[tuple[object, str, object]]] = {
-            "the weight moves by the product": [(layers, "_weights", with_gradient)],
+            "the weight moves by the product": [(layers, "_weight_gradient", with_gradient)],
             "(w·xᵀ)ᵀ for few rows": [(layers, "FEW_ROWS", 0)],
             "pointwise convolutions as products": [(layers, "_axes", pointwise)],
-            "convolutions with few outputs as products": [(layers, "FEW_PLACES", 0)],
-            "only taps that meet a pixel": [(layers, "axis", all_taps)],
+            "convolutions with few outputs as products": [(layers, "FEW_OUTPUTS", 0)],
+            "only taps that meet a pixel": [(layers, "conv_axis", all_taps)],
             "depthwise convolutions with one output": [(layers, "_axes", depthwise)],
             "batches row by row": [(samples.ClientSamples, "batch", by_element)],
             "max pool before ReLU": [(part, "_modules", exchanged(part)) for part in pooled],
@@ -102,16 +102,16 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--part", action="append", help="This one alone; repeatable.")
     given = parser.parse_args()
-    plan = shortened(plan_run(load_config(None, given.set)), given.samples)
+    plan = short_plan(plan_run(load_config(None, given.set)), given.samples)
     device = set_up_torch(plan.config.runtime, 0)
-    contest = StepComparison(plan, device, each=False)
-    without = Without(contest)
+    comparison = StepComparison(plan, device, each=False)
+    without = Without(comparison)
     for part in given.part or without.parts:
         seconds = np.zeros((given.repeats, len(plan.clients), 2))
         for repeat in range(given.repeats):
             for i in range(len(plan.clients)):
                 for which in (0, 1) if repeat % 2 else (1, 0):
-                    work = lambda: contest.run(OURS, i, repeat)  # noqa: B023, E731
+                    work = lambda: comparison.run(OURS, i, repeat)  # noqa: B023, E731
                     taken = work if which else (lambda: without.run(part, work))  # noqa: B023
                     seconds[repeat, i, which] = timed(taken, device)
         ratio_R = seconds[1:, :, 1].sum(1) / seconds[1:, :, 0].sum(1)

@@ -19,11 +19,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 from failures import JOBS, LAUNCHERS, Job, launch, ranks_under
 
+from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import Run, read_log
-from hpcfl.log.schema import ENTRIES
 
 SETTINGS = (
     *("method.name=fedtgp-sparse", "method.server_epochs=20"),
@@ -38,21 +37,6 @@ LONGEST = 180.0
 """Seconds that a run may take to its end."""
 EARLY = 0.15
 """Share of the kills that come while the run starts."""
-
-
-def differences(one: Run, other: Run) -> list[str]:
-    """Returns the results in which two runs are not equal bit for bit."""
-    return [
-        entry.path
-        for entry in ENTRIES
-        if entry.kind == "result" and not _equal(one[entry.path], other[entry.path])
-    ]
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    if one.dtype == object:
-        return one.tolist() == other.tolist()
-    return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 def finish(job: Job) -> None:
@@ -92,8 +76,8 @@ def chain(rng: random.Random, mpi: str, out: Path, share: str, want: Run, most: 
             break
         hits[hit] += 1
     finish(launch(mpi, rng.choice([2, 3, 5]), out, *SETTINGS, share))
-    if different := differences(read_log(out), want):
-        raise AssertionError(f"not equal: {', '.join(different)}")
+    if difference := compare_runs(read_log(out), want):
+        raise AssertionError(f"not equal: {difference}")
     return hits
 
 

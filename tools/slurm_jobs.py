@@ -11,7 +11,8 @@ from pathlib import Path
 
 from slurm_cluster import Cluster, until
 
-from tests.mpi.cases import results
+from hpcfl.log.compare import RESULTS, compare_runs
+from hpcfl.log.reader import read_log
 
 ROOT = Path(__file__).parent.parent
 MPICH = Path(sys.executable).parent
@@ -129,7 +130,6 @@ def settings(*more: str) -> list[str]:
 def same(one: Path, other: Path) -> str:
     """Checks that two logs hold the same results."""
     assert one.exists(), f"{one.name} was not written"
-    mine, others = results(one), results(other)
-    different = [name for name in others if mine[name] != others[name]]
-    assert not different, f"{one.name} and {other.name} differ in {', '.join(different)}"
-    return f"{len(others)} datasets equal to one process"
+    difference = compare_runs(read_log(one), read_log(other))
+    assert difference is None, f"{one.name} and {other.name} differ: {difference}"
+    return f"{len(RESULTS)} datasets equal to one process"

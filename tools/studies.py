@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 from failures import ROOT, alive, ranks_under
-from kills import differences
 
+from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import read_log
 
 BIN = Path(sys.executable).parent
@@ -96,7 +96,7 @@ def kill(seed: int, ranks: int, study: Path) -> int:
         print(f"continued: exit code {again}, {said}", flush=True)
         logs = sorted(path.name for path in quiet.glob("*.h5") if path.name != "study.h5")
         there = sorted(path.name for path in killed.glob("*.h5") if path.name != "study.h5")
-        different = [name for name in logs if differences(read_log(quiet / name), read_log(killed / name))]
+        different = [name for name in logs if compare_runs(read_log(quiet / name), read_log(killed / name))]
     print(f"{len(logs)} cells, {len(logs) - len(different)} equal bit for bit {different or ''}")
     return 0 if logs == there and code == again == 0 and not different else 1
 

@@ -1,1 +1,1 @@
-"""How fast this machine is, and how much of that a run gets."""
+"""`hpcfl bench`: speed of training, exchange and refinement on this machine."""

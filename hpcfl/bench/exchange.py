@@ -1,4 +1,4 @@
-"""What the exchange costs by itself: empty rounds, and taking a number while its owner computes."""
+"""Cost of the exchange alone: empty rounds, and fetch_add on a counter whose owner computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcfl.runtime.exit_handling import DONE, run_guarded
 from hpcfl.runtime.scheduling import CoreLimiter
 
 DOWN, UP = 15_400, 400
-"""Bytes of a broadcast and of a rank's gather, about those of the quick start."""
+"""Bytes of a broadcast and of a rank's part of a gather, about those of the quick start."""
 
 
 def bench_exchange(rounds: int) -> int:
@@ -32,36 +32,40 @@ def _exchange(comm: Communicator, rounds: int) -> int:
         comm.gather(ControlFlags.GO, up)  # metrics
         comm.gather(ControlFlags.GO, up)  # uploads
         seconds.append(time.perf_counter() - start)
-    takes = [took for mine in comm.allgather_object(_takes(comm)) for took in mine]
+    fetch_seconds = [taken for times in comm.allgather_object(_fetch_seconds(comm)) for taken in times]
     if comm.is_server:
         print(f"{comm.size} ranks, {comm.library}")
-        print(_words("an empty round", seconds[1:]))  # the first is also the wait for the last rank to start
-        print(_words("a take while the counter's owner computes", takes))
+        # the first round includes the wait for the last rank to start
+        print(_format_times("an empty round", seconds[1:]))
+        print(_format_times("a take while the counter's owner computes", fetch_seconds))
     return DONE
 
 
-def _words(what: str, seconds: list[float]) -> str:
+def _format_times(label: str, seconds: list[float]) -> str:
     if not seconds:
-        return f"{what}: not with one process"
-    middle, high, most = 1e3 * np.quantile(seconds, [0.5, 0.99, 1])
-    return f"{what}: median {middle:.3f} ms, 99% below {high:.3f}, at most {most:.3f} (of {len(seconds)})"
+        return f"{label}: not with one process"
+    median, p99, longest = 1e3 * np.quantile(seconds, [0.5, 0.99, 1])
+    return f"{label}: median {median:.3f} ms, 99% below {p99:.3f}, at most {longest:.3f} (of {len(seconds)})"
 
 
-def _takes(comm: Communicator) -> list[float]:
-    """Returns the seconds of 20 takes, behind a gate as in a run; rank 0, the counter's owner, computes."""
+def _fetch_seconds(comm: Communicator) -> list[float]:
+    """Returns the seconds of 20 fetch_add calls, with a core limiter as in a run, while rank 0 computes.
+
+    Rank 0 owns the counter.
+    """
     comm.gather(ControlFlags.GO, np.zeros(0, dtype=np.uint8))
-    takes: list[float] = []
+    fetch_seconds: list[float] = []
     if comm.is_server:
         end = time.perf_counter() + 1
         while time.perf_counter() < end:
             pass
     else:
-        gate = CoreLimiter(comm, COUNTERS - 1, len(own_cores()[0]))
+        limiter = CoreLimiter(comm, COUNTERS - 1, len(own_cores()[0]))
         for _ in range(20):
-            gate.enter()
+            limiter.enter()
             start = time.perf_counter()
             comm.fetch_add(0)
-            takes.append(time.perf_counter() - start)
-            gate.leave()
+            fetch_seconds.append(time.perf_counter() - start)
+            limiter.leave()
             time.sleep(0.02)
-    return takes
+    return fetch_seconds

@@ -1,4 +1,4 @@
-"""What the machine can do at most: multiply matrices, move memory."""
+"""Limits of the machine: speed of matrix products and of memory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 import torch
 
 SIDE = 1536
-"""Of the matrices: large enough to be at the limit, small enough to take a few hundredths of a second."""
+"""Rows of the matrices: large enough to reach the limit, small enough for some hundredths of a second."""
 TRIES = 4
-WORDS = 16 * 2**20
-"""Floats of each array: more than caches hold."""
+FLOATS = 16 * 2**20
+"""Floats in each array: more than caches hold."""
 
 
 class MachineLimits:
-    """Measured again whenever asked, so that what runs beside it slows it down alike."""
+    """Measures the limits anew at each call, because other processes slow them down too."""
 
     def __init__(self, device: torch.device):
         self.device = device
         self.a_SS, self.b_SS = torch.randn(2, SIDE, SIDE, device=device)
         self.c_SS = torch.empty_like(self.a_SS)
-        self.x_W, self.y_W = torch.ones(2, WORDS, device=device)
+        self.x_W, self.y_W = torch.ones(2, FLOATS, device=device)
 
     def multiplications(self) -> float:
         """Returns FLOP per second of a float32 matrix product."""
@@ -29,22 +29,22 @@ class MachineLimits:
 
     def memory(self) -> float:
         """Returns bytes per second of y ← y + ax: two arrays read, one written."""
-        return 3 * 4 * WORDS / self._best(lambda: self.y_W.add_(self.x_W, alpha=0.5))
+        return 3 * 4 * FLOATS / self._best(lambda: self.y_W.add_(self.x_W, alpha=0.5))
 
     def _best(self, work: Callable[[], object]) -> float:
-        """Returns the least seconds of some tries: a limit is what can be reached."""
+        """Returns the seconds of the fastest try."""
         return min(timed(work, self.device) for _ in range(TRIES))
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Returns the seconds that the work takes, until the device has done it."""
-    wait(device)
+    """Returns the seconds that the work takes until the device has finished it."""
+    synchronise(device)
     start = time.perf_counter()
     work()
-    wait(device)
+    synchronise(device)
     return time.perf_counter() - start
 
 
-def wait(device: torch.device) -> None:
+def synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

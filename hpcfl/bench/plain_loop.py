@@ -1,4 +1,4 @@
-"""What one writes without hpcfl: a module, torch's SGD, a client's samples as tensors in memory."""
+"""A plain training loop for comparison: a module, torch's SGD, a client's samples as tensors in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpcfl.utils import seeds
 
 
 class PlainLoop:
-    """Local training, the pass for prototypes and the look at test data of one client, round after round."""
+    """Local training, prototype pass and evaluation of one client."""
 
     def __init__(self, plan: RunPlan, client: Client, network: Network, device: torch.device):
         self.plan, self.client, self.network = plan, client, network
@@ -30,13 +30,13 @@ class PlainLoop:
         )
 
     def round(self, t: int, method: PrototypeMethod, target: Prototypes) -> float:
-        """Returns the mean loss; the same batches as hpcfl's, the same passes."""
+        """Runs a round with the same batches and passes as hpcfl, and returns the mean loss."""
         config, network, classes = self.plan.config, self.network, self.plan.dims[0]
         optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
         seed_torch(seeds.key(config.seed, "train", self.client.id, t), self.x_N.device)
         network.train()
         counts_K = torch.from_numpy(self.plan.class_counts_MK[self.client.id])
-        local_loss = method.local_loss.at(t, target, counts_K.to(self.x_N.device))
+        local_loss = method.local_loss.bind(t, target, counts_K.to(self.x_N.device))
         total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
         for epoch in range(config.train.epochs):
             shuffle = seeds.generator(config.seed, "shuffle", self.client.id, t, epoch)
@@ -44,7 +44,7 @@ class PlainLoop:
             for which in batches(order, config.train.batch_size, network.has_batch_norm):
                 row_B = torch.from_numpy(which)
                 x_B, y_B = self.x_N[row_B], self.y_N[row_B]
-                with network.for_one_sample() if len(which) == 1 else nullcontext():
+                with network.frozen_batch_norm() if len(which) == 1 else nullcontext():
                     z_BD = network.extractor(x_B)
                 loss = cross_entropy(network.head(z_BD), y_B)
                 loss = loss + sum(weight * term for weight, term in local_loss(z_BD, y_B).values())
@@ -66,5 +66,6 @@ class PlainLoop:
         return total.item() / (len(self.x_N) * config.train.epochs)
 
     def _in_order(self, samples: int) -> list[slice]:
+        """Returns the slices of the inference batches."""
         batch = self.plan.config.runtime.inference_batch
         return [slice(start, start + batch) for start in range(0, samples, batch)]

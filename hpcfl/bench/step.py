@@ -1,4 +1,4 @@
-"""How fast clients train: hpcfl's step, the plain loop and the machine's limits, in turn in one run."""
+"""Speed of local training: hpcfl's step, the plain loop and the machine's limits, measured in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpcfl.runtime.devices import set_up_torch
 from hpcfl.runtime.exit_handling import DONE, run_guarded
 
 TURNS = 4
-"""How often the contestants take turns in a repeat: what disturbs the machine then meets all of them."""
+"""How often the variants take turns in a repeat, so that disturbances of the machine affect all alike."""
 
 
 def bench_step(
@@ -38,11 +38,11 @@ def bench_step(
     old = read_figures(baseline) if baseline else None
     if out and (Path(out).is_dir() or not os.access(Path(out).parent, os.W_OK)):
         raise BadInput(f"--json {out}: cannot be written")
-    plan = shortened(plan_run(load_config(path, settings)), samples)
+    plan = short_plan(plan_run(load_config(path, settings)), samples)
     comm = open_communicator(find_launcher())
 
     def body() -> int:
-        figures = measured(comm, plan, repeats, each)
+        figures = measure_all(comm, plan, repeats, each)
         if comm.is_server:
             print_figures(figures, old)
         with comm.raise_on_all():
@@ -53,8 +53,8 @@ def bench_step(
     return run_guarded(comm, body)
 
 
-def shortened(plan: RunPlan, samples: int) -> RunPlan:
-    """Returns a federation of one client per architecture, with so many samples, a third of them to test."""
+def short_plan(plan: RunPlan, samples: int) -> RunPlan:
+    """Returns a plan with one client per architecture, each with `samples` to train and a third to test."""
     config = plan.config.model_copy(update={"train": plan.config.train.model_copy(update={"augment": []})})
     first = {client.architecture: client for client in reversed(plan.clients)}
     rows = np.concatenate([client.train for client in plan.clients])
@@ -68,8 +68,8 @@ def shortened(plan: RunPlan, samples: int) -> RunPlan:
     return replace(plan, config=config, clients=clients, class_counts_MK=np.stack([counts_K] * len(clients)))
 
 
-def measured(comm: Communicator, plan: RunPlan, repeats: int, each: bool) -> dict[str, Any]:
-    """Returns all figures, means over the ranks, which do the same at the same time."""
+def measure_all(comm: Communicator, plan: RunPlan, repeats: int, each: bool) -> dict[str, Any]:
+    """Returns all figures as means over the ranks, which all do the same work at the same time."""
     with comm.raise_on_all():
         device = set_up_torch(plan.config.runtime, comm.local_rank)
     import torch
@@ -79,7 +79,7 @@ def measured(comm: Communicator, plan: RunPlan, repeats: int, each: bool) -> dic
     from hpcfl.training.step.options import describe_options
 
     with comm.raise_on_all():
-        contest, limits = StepComparison(plan, device, each), MachineLimits(device)
+        comparison, limits = StepComparison(plan, device, each), MachineLimits(device)
     figures: dict[str, Any] = {
         "config": dump_config(plan.config),
         "ranks": comm.size,
@@ -87,36 +87,36 @@ def measured(comm: Communicator, plan: RunPlan, repeats: int, each: bool) -> dic
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "device": str(device),
-        "step": describe_options(contest.options),
+        "step": describe_options(comparison.options),
         "samples": len(plan.clients[0].train),
         "repeats": repeats,
         "limits": {"gemm": [], "memory": []},
         "seconds": {name: {} for name in plan.architectures},
-        "flops": contest.flops,
+        "flops": comparison.flops,
     }
     ids = range(len(plan.clients))
-    seconds = {(i, label): np.zeros((repeats, TURNS)) for i in ids for label in contest.labels}
+    seconds = {(i, label): np.zeros((repeats, TURNS)) for i in ids for label in comparison.labels}
     for i, label in seconds:
         with comm.raise_on_all():
-            contest.run(label, i, 0)  # libraries set themselves up
+            comparison.run(label, i, 0)  # warm-up: libraries initialise themselves
     for repeat, turn in np.ndindex(repeats, TURNS):
         if turn == 0:
             for name, measure in (("gemm", limits.multiplications), ("memory", limits.memory)):
                 figures["limits"][name].append(_mean(comm, measure))
         for i in ids:
-            for label in contest.labels[:: 1 - 2 * (turn % 2)]:  # there and back
-                work = partial(contest.run, label, i, 1 + repeat * TURNS + turn)
+            for label in comparison.labels[:: 1 - 2 * (turn % 2)]:  # in alternating order
+                work = partial(comparison.run, label, i, 1 + repeat * TURNS + turn)
                 seconds[i, label][repeat, turn] = _mean(comm, partial(timed, work, device))
     for (i, label), taken in seconds.items():
         figures["seconds"][plan.architectures[i]][label] = taken.mean(1).tolist()
-    figures["losses"] = contest.losses
+    figures["losses"] = comparison.losses
     return figures
 
 
 def _mean(comm: Communicator, measure: Callable[[], float]) -> float:
-    """Returns the mean over ranks of what all measure at the same time."""
-    mine = 0.0
+    """Returns the mean over ranks of a value that all measure at the same time."""
+    value = 0.0
     comm.allgather_object(None)
     with comm.raise_on_all():
-        mine = measure()
-    return float(np.mean(comm.allgather_object(mine)))
+        value = measure()
+    return float(np.mean(comm.allgather_object(value)))

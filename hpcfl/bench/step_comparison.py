@@ -1,4 +1,4 @@
-"""The same round of the same client, by the plain loop and by hpcfl in one way or several."""
+"""Runs the same round of a client by the plain loop and by hpcfl with one or several step options."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ STAGES = {
     "+ channels last": StepOptions(direct=False, products=False),
     "+ update in backward": StepOptions(products=False),
 }
-"""What was added one after the other; with products it is hpcfl's way on CPUs."""
+"""Optimisations added one after the other; with products added, these are hpcfl's options on CPUs."""
 
 
 class StepComparison:
+    """Plain loops and workers for one client per architecture."""
+
     def __init__(self, plan: RunPlan, device: torch.device, each: bool):
         config = plan.config
         self.options = all_step_options(config.runtime, device.type, plan.architectures)
@@ -36,41 +38,41 @@ class StepComparison:
         present_K = torch.ones(plan.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(plan.dims), present_K).to(device)
         stages = {label: dict.fromkeys(plan.architectures, options) for label, options in STAGES.items()}
-        entered = (stages if each else {}) | {OURS: self.options}
+        options_by_label = (stages if each else {}) | {OURS: self.options}
         self.workers = {
-            label: _worker(plan, device, chosen, self.method) for label, chosen in entered.items()
+            label: _worker(plan, device, chosen, self.method) for label, chosen in options_by_label.items()
         }
         self.plain = [
             PlainLoop(plan, client, initial_network(plan, client.id).to(device), device)
             for client in plan.clients
         ]
-        self.labels = [PLAIN, *entered]
-        counted = costs(
+        self.labels = [PLAIN, *options_by_label]
+        costs_by_name = costs(
             plan.architectures,
             plan.data.shape,
             *plan.dims,
             config.train.batch_size,
             config.runtime.inference_batch,
         )
-        # forward, and twice that backward, in training; forward for prototypes and for the test data
+        # training is a forward and a backward pass (3 forward passes); prototypes and test data one each
         passes = 3 * config.train.epochs + (config.method.prototypes == "eval")
         self.flops = {
-            c.architecture: counted[c.architecture].flops * (passes * len(c.train) + len(c.test))
+            c.architecture: costs_by_name[c.architecture].flops * (passes * len(c.train) + len(c.test))
             for c in plan.clients
         }
         self.names = plan.architectures
         self.losses: dict[str, dict[str, float]] = {name: {} for name in self.names}
-        """Of the first round, in which all start alike."""
+        """Losses of the first round, in which all variants start from the same state."""
 
     def run(self, label: str, i: int, t: int) -> None:
-        """Does one round of a client."""
+        """Runs one round of a client by the variant with this label."""
         if label == PLAIN:
             loss = self.plain[i].round(t, self.method, self.target)
         else:
             worker = self.workers[label]
             worker.train_client(t, i, self.target)
             worker.evaluate_local(i)
-            loss = worker.take_metrics()[1][0].loss
+            loss = worker.pop_metrics()[1][0].loss
         if not math.isfinite(loss):
             raise BadInput(f"{self.names[i]} diverges: nothing to compare; lower train.lr or method.weight")
         self.losses[self.names[i]].setdefault(label, loss)
@@ -79,7 +81,7 @@ class StepComparison:
 def _worker(
     plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], method: PrototypeMethod
 ) -> Worker:
-    """Returns a worker with all clients, each with its first state."""
+    """Returns a worker that hosts all clients in their initial state."""
     layouts, ids = ClientLayouts(plan, options), range(len(plan.clients))
     arena = Arena(SerialCommunicator(), "private", {i: layouts.layout(i).nbytes for i in ids}, leader=True)
     worker = Worker(plan, method, device, options, layouts, arena, ids, {})

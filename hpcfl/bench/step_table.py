@@ -1,4 +1,4 @@
-"""Figures of `hpcfl bench step` as a table, as a file, and against older ones."""
+"""Figures of `hpcfl bench step`: written to a file, read back, and printed beside older ones."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from rich.table import Table
 
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.files import move_into_place, temporary_path
 from hpcfl.utils.formatting import console, plural
 
 PLAIN, OURS = "plain loop", "hpcfl"
-ALL = "all together"
+ALL_TOGETHER = "all together"
 
 
 def write_figures(path: str, figures: dict[str, Any]) -> None:
     try:
-        with part_file(Path(path)) as part:
+        with temporary_path(Path(path)) as part:
             part.write_text(json.dumps(figures, indent=1))
             move_into_place(part, Path(path))
     except OSError as error:
@@ -27,10 +27,10 @@ def write_figures(path: str, figures: dict[str, Any]) -> None:
 
 
 def read_figures(path: str) -> dict[str, Any]:
-    """Returns figures that were kept."""
+    """Returns figures from a file that `write_figures` wrote."""
     try:
         figures = json.loads(Path(path).read_text())
-        lists = [times for known in figures["seconds"].values() for times in known.values()]
+        lists = [times for by_label in figures["seconds"].values() for times in by_label.values()]
         if {len([float(time) for time in times]) for times in lists} != {figures["repeats"]}:
             raise ValueError
         figures["config"].splitlines()
@@ -42,25 +42,25 @@ def read_figures(path: str) -> dict[str, Any]:
 
 
 def seconds(figures: dict[str, Any], name: str, label: str) -> np.ndarray:
-    """Returns seconds by repeat, of an architecture or of all together."""
-    names = list(figures["seconds"]) if name == ALL else [name]
+    """Returns seconds by repeat of an architecture, or of all together."""
+    names = list(figures["seconds"]) if name == ALL_TOGETHER else [name]
     return np.sum([figures["seconds"][each][label] for each in names], axis=0)
 
 
 def ratios(figures: dict[str, Any], name: str, label: str) -> np.ndarray:
-    """Returns by repeat the seconds by those of the plain loop."""
+    """Returns by repeat the seconds ÷ those of the plain loop."""
     return seconds(figures, name, label) / seconds(figures, name, PLAIN)
 
 
 def shares(figures: dict[str, Any], name: str, label: str) -> np.ndarray:
-    """Returns by repeat which part of the machine's multiplications per second was used."""
-    names = list(figures["seconds"]) if name == ALL else [name]
+    """Returns by repeat the FLOP/s ÷ those of a matrix product on this machine."""
+    names = list(figures["seconds"]) if name == ALL_TOGETHER else [name]
     flops = sum(figures["flops"][each] for each in names)
     return flops / seconds(figures, name, label) / np.array(figures["limits"]["gemm"])
 
 
 def print_figures(figures: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """Prints medians over repeats, with the least and the most where it matters."""
+    """Prints medians over repeats, with minimum and maximum of the ratios."""
     gemm, memory = (np.array(figures["limits"][name]) / 1e9 for name in ("gemm", "memory"))
     screen = console()
     screen.print(
@@ -75,7 +75,7 @@ def print_figures(figures: dict[str, Any], old: dict[str, Any] | None) -> None:
     if old:
         table.add_column("÷ plain before", justify="right")
         table.add_column("now ÷ before", justify="right")
-    names = [*figures["seconds"], *([ALL] if len(figures["seconds"]) > 1 else [])]
+    names = [*figures["seconds"], *([ALL_TOGETHER] if len(figures["seconds"]) > 1 else [])]
     for name in names:
         for label in next(iter(figures["seconds"].values())):
             ratio_T = ratios(figures, name, label)
@@ -87,21 +87,21 @@ def print_figures(figures: dict[str, Any], old: dict[str, Any] | None) -> None:
                 f"{ratio_T.min():.3f}",
                 f"{ratio_T.max():.3f}",
                 f"{100 * np.median(shares(figures, name, label)):.0f}%",
-                "" if name == ALL else f"{figures['losses'][name][label]:.5f}",
+                "" if name == ALL_TOGETHER else f"{figures['losses'][name][label]:.5f}",
             ]
-            alike = old and (name != ALL or old["seconds"].keys() == figures["seconds"].keys())
+            comparable = old and (name != ALL_TOGETHER or old["seconds"].keys() == figures["seconds"].keys())
             now = float(np.median(ratio_T))
-            table.add_row(*row, *(_before(old if alike else None, name, label, now) if old else ()))
+            table.add_row(*row, *(_compare(old if comparable else None, name, label, now) if old else ()))
     screen.print(table)
     if old and old["config"] != figures["config"]:
         screen.print("before: another configuration")
 
 
-def _before(old: dict[str, Any] | None, name: str, label: str, now: float) -> tuple[str, str]:
+def _compare(old: dict[str, Any] | None, name: str, label: str, now: float) -> tuple[str, str]:
     if old is None:
         return "–", "–"
-    known = old["seconds"].values() if name == ALL else [old["seconds"].get(name, {})]
-    if not all(label in labels and PLAIN in labels for labels in known):
+    seconds_by_label = old["seconds"].values() if name == ALL_TOGETHER else [old["seconds"].get(name, {})]
+    if not all(label in labels and PLAIN in labels for labels in seconds_by_label):
         return "–", "–"
     before = float(np.median(ratios(old, name, label)))
     return f"{before:.3f}", f"{now / before:.3f}"

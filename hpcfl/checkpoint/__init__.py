@@ -1,1 +1,1 @@
-"""Saves a run while it goes on, and restores it on any number of ranks."""
+"""Saves checkpoints during a run, and restores a run on any number of ranks."""

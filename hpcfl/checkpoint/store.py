@@ -1,6 +1,7 @@
-"""A saved run on disk: vectors in files, and one manifest that names them. Nothing in them is ever run.
+"""Checkpoints on disk: files of client states, and one manifest per checkpoint that refers to them.
 
-The manifest is the checkpoint: it gets its name when all that it names is on disk.
+A checkpoint exists once its manifest does, which is renamed into place after all that it refers to is on
+disk. Nothing in these files is ever executed (no pickles).
 """
 
 from __future__ import annotations
@@ -19,24 +20,25 @@ import numpy as np
 
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.files import move_into_place, temporary_path
 
 FORMAT = 1
 KEEP = 2
-"""Checkpoints that are kept: a damaged one falls back to the one before."""
-DIGEST = 16
-NAME = re.compile(r"[0-9]+-[0-9a-z]+-[0-9a-f]+\.(bin|npz)")
-"""What a file of vectors or of the server may be called."""
-LARGEST = 2**50
+"""Number of checkpoints to keep: if the newest is damaged, the one before is used."""
+DIGEST_BYTES = 16
+FILE_NAME = re.compile(r"[0-9]+-[0-9a-z]+-[0-9a-f]+\.(bin|npz)")
+"""Valid names of the files that a manifest refers to."""
+MAX_INTEGER = 2**50
+"""Upper bound of the integers in a manifest."""
 
 
 class DamagedCheckpoint(Exception):
-    """A checkpoint that cannot be used, and why."""
+    """A checkpoint cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class FileRange:
-    """Bytes of a file."""
+    """A byte range of a file in the checkpoint directory, and its checksum."""
 
     file: str
     at: int
@@ -46,28 +48,28 @@ class FileRange:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that a run needs to go on after a round (counted from 0)."""
+    """Refers to all that a run needs to continue after `round` (counted from 0)."""
 
     round: int
     identity: str
-    """Of the configuration, data and split that it belongs to."""
+    """Hash of the run's configuration, data and split."""
     channels_last: tuple[str, ...]
-    """Networks whose kernels lie in memory with the channels last."""
+    """Architectures whose kernels are in channels-last memory format."""
     clients: tuple[FileRange, ...]
     server: FileRange
 
 
 def digest(data: Any) -> str:
-    return hashlib.blake2b(data, digest_size=DIGEST).hexdigest()
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def checkpoint_directory(log: Path) -> Path:
-    """Returns where the checkpoints of a run lie: beside its log."""
+    """Returns the directory of a run's checkpoints, beside its log."""
     return log.with_name(f"{log.name}.ckpt")
 
 
-def vector_file_name(round_: int, what: str, token: str) -> str:
-    """Returns the name of a rank's, or the server's, file; `token` tells this start of a run from others."""
+def state_file_name(round_: int, what: str, token: str) -> str:
+    """Returns the name of the file of a rank or of the server; `token` is unique to this start of the run."""
     return f"{round_}-{what}-{token}.{'npz' if what == 'server' else 'bin'}"
 
 
@@ -83,73 +85,74 @@ class CheckpointStore:
         return sorted(found, key=lambda path: int(path.stem[9:]), reverse=True)
 
     def write(self, manifest: Manifest) -> None:
-        """Puts a manifest in place; older ones and what only they name are then removed."""
+        """Writes a manifest atomically, then removes older ones and the files that only they refer to."""
         body = json.dumps(asdict(manifest), sort_keys=True)
         text = json.dumps({"format": FORMAT, "digest": digest(body.encode()), "manifest": body})
         path = self.path / f"manifest-{manifest.round}.json"
-        with part_file(path) as part:
+        with temporary_path(path) as part:
             part.write_text(text)
             move_into_place(part, path)
         _sync_directory(self.path)
         self.remove_unused(manifest.round)
 
     def remove_after(self, round_: int) -> None:
-        """Removes manifests of later rounds, which could not be used, and what none of the others names."""
+        """Removes manifests of later rounds, which were not usable, and all files without a manifest."""
         for path in self.manifests():
             if int(path.stem[9:]) > round_:
                 _remove(path)
         self.remove_unused()
 
     def remove_unused(self, upto: int | None = None) -> None:
-        """Removes all manifests but the newest, and files of rounds up to `upto` that none of them names."""
-        named = set()
+        """Removes all but the newest manifests, and unreferenced files of rounds up to `upto` (None: all)."""
+        referenced = set()
         for number, path in enumerate(self.manifests()):
             if number >= KEEP:
                 _remove(path)
                 continue
             with contextlib.suppress(DamagedCheckpoint):
                 manifest = read_manifest(path)
-                named |= {part.file for part in (*manifest.clients, manifest.server)}
+                referenced |= {range_.file for range_ in (*manifest.clients, manifest.server)}
         for path in self.path.iterdir():
-            old = upto is None or (NAME.fullmatch(path.name) and int(path.name.split("-")[0]) <= upto)
-            if NAME.fullmatch(path.name) and path.name not in named and old:
+            is_ours = FILE_NAME.fullmatch(path.name)
+            is_old = is_ours and (upto is None or int(path.name.split("-")[0]) <= upto)
+            if is_old and path.name not in referenced:
                 _remove(path)
             if upto is None and path.suffix == ".part":
                 _remove(path)
 
-    def read(self, part: FileRange) -> np.ndarray:
-        """Returns a part's bytes, checked."""
+    def read(self, range_: FileRange) -> np.ndarray:
+        """Returns the bytes of a range; raises DamagedCheckpoint if their checksum differs."""
         try:
-            with open(self.path / part.file, "rb") as file:
-                file.seek(part.at)
-                data = np.fromfile(file, dtype=np.uint8, count=part.nbytes)
+            with open(self.path / range_.file, "rb") as file:
+                file.seek(range_.at)
+                data = np.fromfile(file, dtype=np.uint8, count=range_.nbytes)
         except OSError as error:
-            raise DamagedCheckpoint(f"{part.file}: {error.strerror}") from None
-        if data.nbytes != part.nbytes or digest(data) != part.digest:
-            raise DamagedCheckpoint(f"{part.file} is not what was written")
+            raise DamagedCheckpoint(f"{range_.file}: {error.strerror}") from None
+        if data.nbytes != range_.nbytes or digest(data) != range_.digest:
+            raise DamagedCheckpoint(f"{range_.file} is not what was written")
         return data
 
     def write_arrays(self, name: str, values: Mapping[str, np.ndarray]) -> FileRange:
-        """Writes plain arrays and returns their part, once it is on disk."""
+        """Writes plain arrays to an .npz and returns its range, once it is on disk."""
         path = self.path / name
-        with part_file(path) as part:
+        with temporary_path(path) as part:
             with open(part, "wb") as file:
                 np.savez(file, **dict(values))  # type: ignore[arg-type]
             data = part.read_bytes()
             move_into_place(part, path)
         return FileRange(name, 0, len(data), digest(data))
 
-    def read_arrays(self, part: FileRange) -> dict[str, np.ndarray]:
-        """Returns the arrays of a part, checked."""
-        self.read(part)
+    def read_arrays(self, range_: FileRange) -> dict[str, np.ndarray]:
+        """Returns the arrays of an .npz; raises DamagedCheckpoint if its checksum differs."""
+        self.read(range_)
         try:
-            return read_npz(self.path / part.file, part.file)
+            return read_npz(self.path / range_.file, range_.file)
         except BadInput as error:
             raise DamagedCheckpoint(str(error)) from None
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Returns the manifest in a file; whatever is not exactly one is damaged."""
+    """Returns the manifest in a file; raises DamagedCheckpoint if it is anything else."""
     try:
         outer = json.loads(path.read_bytes().decode())
         if outer["format"] != FORMAT or digest(outer["manifest"].encode()) != outer["digest"]:
@@ -157,7 +160,7 @@ def read_manifest(path: Path) -> Manifest:
         inner = json.loads(outer["manifest"])
         clients = tuple(_file_range(entry) for entry in inner["clients"])
         names, round_, identity = inner["channels_last"], inner["round"], inner["identity"]
-        if not all(isinstance(name, str) for name in [*names, identity]) or not _whole(round_):
+        if not all(isinstance(name, str) for name in [*names, identity]) or not _is_valid_integer(round_):
             raise ValueError("not the types of a manifest")
         return Manifest(round_, identity, tuple(names), clients, _file_range(inner["server"]))
     except OSError as error:
@@ -167,20 +170,20 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _file_range(entry: Any) -> FileRange:
-    part = FileRange(entry["file"], entry["at"], entry["nbytes"], entry["digest"])
-    if not NAME.fullmatch(part.file) or not _whole(part.at) or not _whole(part.nbytes):
+    range_ = FileRange(entry["file"], entry["at"], entry["nbytes"], entry["digest"])
+    if not FILE_NAME.fullmatch(range_.file) or not all(map(_is_valid_integer, (range_.at, range_.nbytes))):
         raise ValueError("not a part of a file")
-    if not re.fullmatch(f"[0-9a-f]{{{2 * DIGEST}}}", part.digest):
+    if not re.fullmatch(f"[0-9a-f]{{{2 * DIGEST_BYTES}}}", range_.digest):
         raise ValueError("not a checksum")
-    return part
+    return range_
 
 
-def _whole(number: Any) -> bool:
-    return type(number) is int and 0 <= number < LARGEST
+def _is_valid_integer(number: Any) -> bool:
+    return type(number) is int and 0 <= number < MAX_INTEGER
 
 
 def _sync_directory(path: Path) -> None:
-    """Returns when the names in a directory are on disk, where the file system knows how."""
+    """Flushes a directory's entries to disk, if the file system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -197,10 +200,11 @@ def _remove(path: Path) -> None:
 def usable_manifests(
     store: CheckpointStore, identity: str, rows: int, rounds: int
 ) -> Iterator[tuple[Manifest | None, str]]:
-    """Yields the manifests of a run, newest first, or why one cannot be used; `rows` are those of its log.
+    """Yields (manifest, "") newest first, or (None, why it cannot be used).
 
-    `rounds` are all that the run is to have. The last is never taken for one in between (it is evaluated in
-    any case): a run that was killed after it, before its log said so, does it once more.
+    `rows` is the number of rows in the log, `rounds` the number of rounds of the run. A manifest of the last
+    round is not used, because that round is always evaluated: a run that was killed between this checkpoint
+    and the end of its log repeats the round.
     """
     for path in store.manifests():
         try:

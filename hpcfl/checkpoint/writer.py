@@ -1,4 +1,4 @@
-"""A rank's part of a checkpoint: clients' vectors go to disk beside the work of the next round."""
+"""A rank's part of a checkpoint: writes client states to disk during the next round."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from torch import Tensor
 
-from hpcfl.checkpoint.store import digest, vector_file_name
+from hpcfl.checkpoint.store import digest, state_file_name
 from hpcfl.comm.metrics_codec import SavedClient
 from hpcfl.errors import Fatal
 
 
 class CheckpointWriter:
-    """Writes what changed since the last checkpoint, each client before it is trained again.
+    """Writes the client states that changed since the last checkpoint, each before it changes again.
 
-    Whoever trains a client in the round after the checkpoint saves its old vector first; of the others every
-    rank saves its share when its work is done. A thread waits for the disk, so that no round does.
+    In the round after the checkpoint, the rank that trains a client first saves its old state; each rank
+    saves its share of the other clients after its own work. A thread calls fsync, so that no round waits.
     """
 
-    def __init__(self, directory: Path, rank: int, token: str, vector: Callable[[int], Tensor]):
-        self.directory, self.rank, self.token, self.vector = directory, rank, token, vector
+    def __init__(self, directory: Path, rank: int, token: str, client_state: Callable[[int], Tensor]):
+        self.directory, self.rank, self.token, self.client_state = directory, rank, token, client_state
         self.changed: set[int] = set()
         self.pending: set[int] = set()
         self.round = -1
         self.file: BinaryIO | None = None
         self.written: list[SavedClient] = []
-        self.flushing: threading.Thread | None = None
+        self.flush_thread: threading.Thread | None = None
         self.problem: OSError | None = None
 
     def mark_changed(self, clients: Iterable[int]) -> None:
-        """Remembers whose vectors change in this round."""
+        """Records the clients that change in this round."""
         self.changed |= set(clients)
 
     def begin(self, t: int) -> None:
-        """Begins the checkpoint of round t: what changed up to now is to be saved as it is now."""
+        """Begins the checkpoint of round t: all clients changed so far are to be saved as they are now."""
         self.round, self.pending, self.changed = t, self.changed, set()
 
     def save_before_change(self, i: int) -> None:
-        """Saves a client that is about to change, if it must be."""
+        """Saves a client that is about to change, if it is pending."""
         if i not in self.pending:
             return
         self.pending.discard(i)
-        data = self.vector(i).numpy().data
+        data = self.client_state(i).numpy().data
         try:
             if self.file is None:
-                name = vector_file_name(self.round, str(self.rank), self.token)
+                name = state_file_name(self.round, str(self.rank), self.token)
                 self.file = open(self.directory / name, "wb")  # noqa: SIM115  # closed by the thread
             at = self.file.tell()
             self.file.write(data)
@@ -56,30 +56,30 @@ class CheckpointWriter:
             self._fail(error)
         self.written.append(SavedClient(i, at, data.nbytes, digest(data)))
 
-    def save_rest(self, mine: Iterable[int], chosen: Iterable[int]) -> None:
-        """Saves this rank's share of those that nobody trains; the disk may then take its time."""
+    def save_rest(self, own_share: Iterable[int], participants: Iterable[int]) -> None:
+        """Saves the pending clients of this rank's share that no rank trains, then flushes in a thread."""
         if not self.pending and self.file is None:
             return
-        others = set(chosen)
-        for i in mine:
-            if i not in others:
+        trained = set(participants)
+        for i in own_share:
+            if i not in trained:
                 self.save_before_change(i)
         self.pending.clear()
         if self.file is not None:
-            self.flushing = threading.Thread(target=self._flush, args=(self.file,), daemon=True)
-            self.flushing.start()
+            self.flush_thread = threading.Thread(target=self._flush, args=(self.file,), daemon=True)
+            self.flush_thread.start()
             self.file = None
 
-    def take_saved(self, wait: bool = False) -> list[SavedClient]:
-        """Returns what has come to disk since the last call; with `wait`, all that is on its way."""
-        if self.flushing is None or (self.flushing.is_alive() and not wait):
+    def pop_saved(self, wait: bool = False) -> list[SavedClient]:
+        """Returns the clients flushed to disk since the last call; with `wait`, first waits for the flush."""
+        if self.flush_thread is None or (self.flush_thread.is_alive() and not wait):
             return []
-        self.flushing.join()
-        self.flushing = None
+        self.flush_thread.join()
+        self.flush_thread = None
         if self.problem is not None:
             self._fail(self.problem)
-        taken, self.written = self.written, []
-        return taken
+        saved, self.written = self.written, []
+        return saved
 
     def _flush(self, file: BinaryIO) -> None:
         try:
@@ -89,7 +89,7 @@ class CheckpointWriter:
         except OSError as error:
             self.problem = error
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError) -> NoReturn:
         raise Fatal(
             f"cannot save to {self.directory}: {error.strerror}; what was saved before is kept, and the same "
             "command continues from there"

@@ -1,3 +1,3 @@
-"""The commands, thin: torch and MPI are imported only by the command that needs them."""
+"""The command line. A command imports torch, MPI and other large modules only when it runs."""
 
 from hpcfl.cli.app import main as main

@@ -1,17 +1,31 @@
-"""`hpcfl catalog`: every name that a configuration may use, with its paper."""
+"""The command that lists all names of methods, models and datasets: `hpcfl catalog`."""
 
 from __future__ import annotations
 
-from rich.table import Table
+import click
 
-from hpcfl.data.sources.registry import KNOWN_DATASETS
-from hpcfl.methods.catalogue import CATALOGUE
-from hpcfl.models.registry import ARCHITECTURES, GROUPS
-from hpcfl.utils.formatting import console
+
+@click.command()
+@click.option("--combinations", is_flag=True, help="Which parts of methods go together, as a table.")
+def catalog(combinations: bool) -> None:
+    """List methods, models, groups and datasets with their papers."""
+    if combinations:
+        from hpcfl.methods.combinations import table
+
+        click.echo(table())
+        return
+    print_catalogue()
 
 
 def print_catalogue() -> None:
     """Prints every name that a configuration may use, with its paper."""
+    from rich.table import Table
+
+    from hpcfl.data.sources.registry import KNOWN_DATASETS
+    from hpcfl.methods.catalogue import CATALOGUE
+    from hpcfl.models.registry import ARCHITECTURES, GROUPS
+    from hpcfl.utils.formatting import console
+
     screen = console()
     sections = {
         "method.name": [(name, entry.about, entry.paper) for name, entry in CATALOGUE.items()],
@@ -19,7 +33,7 @@ def print_catalogue() -> None:
         "models.list": [(name, net.about, net.paper) for name, net in ARCHITECTURES.items()],
         "data.name": [
             ("spiral", "six spiral arms in the plane, built in", "ProtoNorm, Fig. 1 and supplement A"),
-            *((name, known.about, known.paper) for name, known in KNOWN_DATASETS.items()),
+            *((name, dataset.about, dataset.paper) for name, dataset in KNOWN_DATASETS.items()),
         ],
     }
     for key, rows in sections.items():

@@ -1,4 +1,4 @@
-"""The commands of studies."""
+"""The commands on studies: `hpcfl study`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def study() -> None:
 
 
 def _study_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds what all commands of a study take."""
+    """Adds the options that all commands of a study share."""
     for option in (
         click.option("--out", metavar="DIR", help="Where the cells' logs lie. [default: runs/NAME[-small]]"),
         click.option(
@@ -33,7 +33,7 @@ def _study_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--cell", "only", metavar="NAME", multiple=True, help="This cell alone; repeatable.")
 @click.option("--retry", is_flag=True, help="In this start, run cells again that failed or diverged.")
 @click.option("--keep", is_flag=True, help="Keep checkpoints of finished cells: more rounds can extend them.")
-def run_study(**asked: Any) -> None:
+def run_study(**arguments: Any) -> None:
     """Run the missing cells one after another, alone or under mpirun or srun.
 
     The same command goes on after a kill. Exit codes: 0 all that this start can run is done, 1 some cells
@@ -41,18 +41,18 @@ def run_study(**asked: Any) -> None:
     """
     from hpcfl.study.run import run_study
 
-    sys.exit(run_study(**asked))
+    sys.exit(run_study(**arguments))
 
 
 @study.command()
 @_study_options
 @click.option("-n", "ranks", type=click.IntRange(1), help="Ranks that a job has, for the time left.")
-@click.option("--all", "every", is_flag=True, help="Finished cells too.")
-def status(**asked: Any) -> None:
+@click.option("--all", "show_all", is_flag=True, help="Finished cells too.")
+def status(**arguments: Any) -> None:
     """Show how far each cell has come, and the time left."""
     from hpcfl.study.status import print_status
 
-    print_status(**asked)
+    print_status(**arguments)
 
 
 @study.command()
@@ -69,7 +69,7 @@ def status(**asked: Any) -> None:
 @click.option("--script", metavar="FILE", help="The array's job script. [default: jobs/study.sbatch]")
 @click.option("--dry-run", is_flag=True, help="Print what would be submitted, and submit nothing.")
 @click.argument("options", metavar="[-- SBATCH-OPTIONS]", nargs=-1, type=click.UNPROCESSED)
-def submit(**asked: Any) -> None:
+def submit(**arguments: Any) -> None:
     """Submit the missing cells as a Slurm array, packed by the time they are expected to take.
 
     What follows -- goes to sbatch and has the last word: -- --account=me --partition=long. Cells that ask for
@@ -77,4 +77,4 @@ def submit(**asked: Any) -> None:
     """
     from hpcfl.study.submit import submit_study
 
-    sys.exit(submit_study(**asked))
+    sys.exit(submit_study(**arguments))

@@ -1,1 +1,1 @@
-"""The only room that knows MPI: the link between ranks, its one-process twin, and the wire format."""
+"""The only package that uses MPI: the communicator, its one-process twin, and the message formats."""

@@ -1,4 +1,4 @@
-"""How ranks wait for each other: asleep, until the last has come, and able to say who is missing."""
+"""A barrier over all ranks of a run: waiting ranks sleep instead of spinning, and stalled ranks are named."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from mpi4py import MPI
 from hpcfl.comm.shared_window import SharedWindow
 from hpcfl.errors import Fatal
 
-HERE, ALIVE = 1, 2
-"""Tags of the messages between nodes: all have come, or may go on; and a sign of life."""
+ARRIVED_TAG, ALIVE_TAG = 1, 2
+"""Tags of the messages between nodes: all ranks of a node (or of all nodes) have arrived; a node is alive."""
 SHORTEST_SLEEP, LONGEST_SLEEP = 2e-5, 5e-3
-"""Seconds of one sleep while others still compute: a tenth of the time waited so far, within these bounds."""
-ALIVE_EVERY = 0.5
-"""Seconds between signs of life to other nodes."""
-OTHER_NODES = 2.0
-"""Seconds more that silence may last between nodes: the other node's own ranks know better."""
+"""Bounds, in seconds, of one sleep while waiting; between them it is a tenth of the time waited so far."""
+ALIVE_INTERVAL = 0.5
+"""Seconds between two alive messages to other nodes."""
+OTHER_NODE_GRACE = 2.0
+"""Extra seconds before a silent node is reported: its own ranks detect a stall first and name the rank."""
 
 
 class Barrier:
-    """The ranks of a run by node: a board on each, and small messages between the nodes' first ranks.
+    """Waits for all ranks: shared memory within a node, small messages between the nodes' leaders.
 
-    A rank stirs when it waits and with every client it works on. With a time limit, a rank that has not
-    moved for so long while another waited is missing: the waiting one says so and ends the run.
+    The leader of a node is its lowest rank; rank 0 exchanges messages with all other leaders. A rank
+    increments its alive counter while it waits and with every client. With a time limit, a waiting rank ends
+    the run, and names the stalled ranks, when another rank's counter has not changed for that long.
     """
 
     def __init__(
@@ -35,132 +36,138 @@ class Barrier:
         pretend_nodes: int,
         counters: int,
         stall_seconds: float,
-        check: Callable[[], None],
+        check_peers: Callable[[], None],
     ):
-        """`check` is called now and then while a rank waits; it may raise."""
-        real = world.Split_type(MPI.COMM_TYPE_SHARED)
-        self.comm = cast(MPI.Intracomm, real.Split(real.rank * pretend_nodes // real.size, world.rank))
-        real.Free()
+        """`check_peers` is called repeatedly while a rank waits and may raise; 0 stall seconds: no limit."""
+        host = world.Split_type(MPI.COMM_TYPE_SHARED)
+        self.comm = cast(MPI.Intracomm, host.Split(host.rank * pretend_nodes // host.size, world.rank))
+        host.Free()
         self.ranks = self.comm.allgather(world.rank)
-        by_node = sorted(set(map(tuple, world.allgather(self.ranks))))
-        self.node, self.nodes = by_node.index(tuple(self.ranks)), len(by_node)
-        self.by_leader = {ranks[0]: list(ranks) for ranks in by_node}
-        leaders = list(self.by_leader)
-        # whom this rank exchanges messages with: rank 0 with every other node's first rank
+        ranks_by_node = sorted(set(map(tuple, world.allgather(self.ranks))))
+        self.node, self.nodes = ranks_by_node.index(tuple(self.ranks)), len(ranks_by_node)
+        self.ranks_by_leader = {ranks[0]: list(ranks) for ranks in ranks_by_node}
+        leaders = list(self.ranks_by_leader)
+        # the ranks that this rank exchanges messages with
         self.peers = leaders[1:] if world.rank == 0 else [0] if world.rank in leaders else []
         self.world = world
-        self.limit, self.check = stall_seconds, check
+        self.stall_seconds, self.check_peers = stall_seconds, check_peers
         self.window = SharedWindow(self.comm, counters + 1)
-        self.reporter = counters
-        self.turn = 0
-        self.since = 0.0
-        self.awaited_nodes: list[int] = []
-        self.heard = dict.fromkeys(self.peers, 0.0)
+        self.report_counter = counters
+        self.generation = 0
+        self.waiting_since = 0.0
+        self.awaited_leaders: list[int] = []
+        self.last_heard = dict.fromkeys(self.peers, 0.0)
         self.last_alive = 0.0
-        self.sent: list[MPI.Request] = []
+        self.pending_sends: list[MPI.Request] = []
 
     def arrive(self) -> None:
-        """Returns when every rank of the run has come here as often as this one."""
-        self.turn += 1
-        self.awaited_nodes, self.since = [], time.time()
-        board, turn = self.window, self.turn
-        board.sync()
-        board.arrived[board.rank] = turn
-        if self.nodes == 1 or board.rank == 0:
-            self.sleep_until(lambda: bool(board.arrived.min() >= turn))
+        """Returns when every rank of the run has called it as often as this one."""
+        self.generation += 1
+        self.awaited_leaders, self.waiting_since = [], time.time()
+        window, generation = self.window, self.generation
+        window.sync()
+        window.arrived[window.rank] = generation
+        if self.nodes == 1 or window.rank == 0:
+            self.sleep_until(lambda: bool(window.arrived.min() >= generation))
         if self.nodes > 1:
-            if board.rank == 0:
-                self._meet_other_nodes()
-                board.sync()
-                board.released[0] = turn
+            if window.rank == 0:
+                self._sync_leaders()
+                window.sync()
+                window.released[0] = generation
             else:
-                self.sleep_until(lambda: bool(board.released[0] >= turn))
-        board.sync()
-        self.since = 0.0
+                self.sleep_until(lambda: bool(window.released[0] >= generation))
+        window.sync()
+        self.waiting_since = 0.0
 
     def missing_ranks(self) -> tuple[list[int], float]:
-        """Returns whom this rank waits for, and since when on the system's clock; nobody: 0.
+        """Returns the ranks that this one waits for, and since when (Unix time); ([], 0.0): it does not wait.
 
-        Of another node that has not reported, all ranks. It reads memory alone, so that any thread may ask.
+        All ranks of a node whose leader has not reported count as missing. It only reads memory, so that any
+        thread may call it.
         """
-        since, turn = self.since, self.turn
+        since, generation = self.waiting_since, self.generation
         if not since:
             return [], 0.0
-        here = [rank for rank, at in zip(self.ranks, self.window.arrived.tolist(), strict=True) if at < turn]
-        return here or [rank for leader in self.awaited_nodes for rank in self.by_leader[leader]], since
+        arrived = zip(self.ranks, self.window.arrived.tolist(), strict=True)
+        on_node = [rank for rank, reached in arrived if reached < generation]
+        elsewhere = [rank for leader in self.awaited_leaders for rank in self.ranks_by_leader[leader]]
+        return on_node or elsewhere, since
 
-    def _meet_other_nodes(self) -> None:
-        """A node's first rank, all of whose ranks are here, hears the same of all others, through rank 0."""
+    def _sync_leaders(self) -> None:
+        """A barrier of the leaders: rank 0 hears from each of them, then releases them all."""
         if self.world.rank > 0:
-            self._send(HERE)
-        word = np.empty(1, dtype=np.int8)
-        awaited = [self.world.Irecv([word, 0, MPI.BYTE], rank, HERE) for rank in self.peers]
-        self.awaited_nodes = self.peers
+            self._send_to_peers(ARRIVED_TAG)
+        empty = np.empty(1, dtype=np.int8)
+        requests = [self.world.Irecv([empty, 0, MPI.BYTE], rank, ARRIVED_TAG) for rank in self.peers]
+        self.awaited_leaders = self.peers
 
-        def all_heard() -> bool:
-            came = [self.peers[place] for place in MPI.Request.Testsome(awaited) or ()]
-            self.awaited_nodes = (
-                [rank for rank in self.awaited_nodes if rank not in came] if came else self.awaited_nodes
-            )
-            return not self.awaited_nodes
+        def all_received() -> bool:
+            received = [self.peers[index] for index in MPI.Request.Testsome(requests) or ()]
+            if received:
+                self.awaited_leaders = [rank for rank in self.awaited_leaders if rank not in received]
+            return not self.awaited_leaders
 
-        self.sleep_until(all_heard)
+        self.sleep_until(all_received)
         if self.world.rank == 0:
-            self._send(HERE)
+            self._send_to_peers(ARRIVED_TAG)
 
-    def _send(self, tag: int) -> None:
-        """Sends an empty message to every partner, who need not await it yet."""
-        self.sent = [request for request in self.sent if not request.Test()]
-        word = np.empty(1, dtype=np.int8)
-        self.sent += [self.world.Isend([word, 0, MPI.BYTE], rank, tag) for rank in self.peers]
+    def _send_to_peers(self, tag: int) -> None:
+        """Starts sending an empty message to every peer."""
+        self.pending_sends = [request for request in self.pending_sends if not request.Test()]
+        empty = np.empty(1, dtype=np.int8)
+        self.pending_sends += [self.world.Isend([empty, 0, MPI.BYTE], rank, tag) for rank in self.peers]
 
     def mark_alive(self) -> None:
-        """Shows that this rank is alive: to its node, and now and then to its peers.
+        """Increments this rank's alive counter; every ALIVE_INTERVAL also sends its peers an alive message.
 
-        Looking for a message moves MPI along, too: what this rank has sent may leave only in further calls
-        (seen with OFI, where the run hung), and whoever sleeps by the board makes no other.
+        The probe also drives MPI's progress: with OFI, what a rank has sent may leave only in later MPI
+        calls, and a waiting rank makes no others (a run hung without it).
         """
         self.window.alive[self.window.rank] += 1
-        self.world.Iprobe(tag=ALIVE)
+        self.world.Iprobe(tag=ALIVE_TAG)
         now = time.perf_counter()
-        if self.limit and self.peers and now - self.last_alive > ALIVE_EVERY:
+        if self.stall_seconds and self.peers and now - self.last_alive > ALIVE_INTERVAL:
             self.last_alive = now
-            self._send(ALIVE)
+            self._send_to_peers(ALIVE_TAG)
 
     def sleep_until(self, done: Callable[[], bool], longest: float = LONGEST_SLEEP) -> None:
-        """Sleeps until it is done; past the time limit, says who is missing."""
+        """Sleeps until `done()`; raises Fatal naming the stalled ranks once the time limit has passed."""
         start = time.perf_counter()
-        seen, since = self.window.alive.copy(), np.full(len(self.ranks), start)
+        seen, changed_at = self.window.alive.copy(), np.full(len(self.ranks), start)
         while not done():
             self.mark_alive()
-            self.check()
+            self.check_peers()
             now = time.perf_counter()
-            if self.limit:
-                moved = self.window.alive != seen
-                seen[moved] = self.window.alive[moved]
-                since[moved] = now
-                missing = [rank for rank, at in zip(self.ranks, since, strict=True) if now - at > self.limit]
-                missing = missing or self._silent_nodes(start, now)
-                if missing and not done():
-                    self._report_missing(missing)
+            if self.stall_seconds:
+                changed = self.window.alive != seen
+                seen[changed] = self.window.alive[changed]
+                changed_at[changed] = now
+                last_changes = zip(self.ranks, changed_at, strict=True)
+                stalled = [rank for rank, last in last_changes if now - last > self.stall_seconds]
+                stalled = stalled or self._silent_peers(start, now)
+                if stalled and not done():
+                    self._report_stalled(stalled)
             time.sleep(min(longest, max(SHORTEST_SLEEP, (now - start) / 10)))
 
-    def _silent_nodes(self, start: float, now: float) -> list[int]:
-        """Returns the peers that gave no sign of life for long."""
-        word = np.empty(1, dtype=np.int8)
+    def _silent_peers(self, start: float, now: float) -> list[int]:
+        """Returns the peers that have sent no alive message within the time limit."""
+        empty = np.empty(1, dtype=np.int8)
         for rank in self.peers:
-            while self.world.Iprobe(rank, ALIVE):
-                self.world.Recv([word, 0, MPI.BYTE], rank, ALIVE)
-                self.heard[rank] = now
-        limit = self.limit + OTHER_NODES + self.node * ALIVE_EVERY
-        return [rank for rank, at in self.heard.items() if now - max(at, start) > limit]
+            while self.world.Iprobe(rank, ALIVE_TAG):
+                self.world.Recv([empty, 0, MPI.BYTE], rank, ALIVE_TAG)
+                self.last_heard[rank] = now
+        limit = self.stall_seconds + OTHER_NODE_GRACE + self.node * ALIVE_INTERVAL
+        return [rank for rank, heard in self.last_heard.items() if now - max(heard, start) > limit]
 
-    def _report_missing(self, missing: list[int]) -> None:
-        if self.window.fetch_add(self.reporter) == 0:
-            ranks = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-            raise Fatal(f"{ranks} did not stir for {self.limit / 60:g} minutes (runtime.stall_minutes)")
+    def _report_stalled(self, stalled: list[int]) -> None:
+        """Raises Fatal on the first rank of the node that calls it; the others return and are ended by it."""
+        if self.window.fetch_add(self.report_counter) == 0:
+            ranks = f"rank{'s' if len(stalled) > 1 else ''} {', '.join(map(str, stalled))}"
+            minutes = self.stall_seconds / 60
+            raise Fatal(f"{ranks} did not stir for {minutes:g} minutes (runtime.stall_minutes)")
 
     def free(self) -> None:
-        MPI.Request.Waitall(self.sent)
+        """Frees the window and the node's communicator."""
+        MPI.Request.Waitall(self.pending_sends)
         self.window.shared.free()
         self.comm.Free()

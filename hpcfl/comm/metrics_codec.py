@@ -1,4 +1,4 @@
-"""What a rank tells rank 0 of its clients after a round: fixed-size records, no pickles."""
+"""The message with which a rank sends its clients' metrics to rank 0: fixed-size records, no pickles."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 LOSSES = ("loss", "ce", "align", "proxy", "consistency", "gradient_align", "gradient_proxy")
-"""A client's training loss, its parts, and gradients of these parts ÷ that of the cross-entropy."""
+"""The training loss, its terms, and the gradient norms of two terms ÷ that of the cross-entropy."""
 SAVED_CLIENT = np.dtype([("client", "<i4"), ("at", "<i8"), ("nbytes", "<i8"), ("digest", "S32")])
 UNDEFINED = -1
-"""Right answers by prototypes where there are no prototypes."""
+"""Number of correct predictions by prototypes where there are no prototypes."""
 
 
 def record_dtype(classes: int) -> np.dtype:
-    """Returns the type of one client's record."""
+    """Returns the dtype of one client's record; its fields are in the order of `ClientMetrics`."""
     return np.dtype(
         [
             ("client", "<i4"),
@@ -31,7 +31,7 @@ def record_dtype(classes: int) -> np.dtype:
             ("norm", "<f8", (classes,)),
             ("silhouette", "<f8"),
             ("accepted", "<i4"),
-            ("right", "<i4"),
+            ("accepted_correct", "<i4"),
             ("threshold", "<f8", (2,)),
             *((name, "<f8") for name in LOSSES),
         ]
@@ -40,7 +40,7 @@ def record_dtype(classes: int) -> np.dtype:
 
 @dataclass
 class ClientMetrics:
-    """One client's record, in this order; right answers are counts of test samples."""
+    """Metrics of one client in one round; `by_*` count correct predictions on its test samples."""
 
     client: int
     trained: bool = False
@@ -50,17 +50,18 @@ class ClientMetrics:
     by_local: int = UNDEFINED
     seconds: float = math.nan
     margin_K: np.ndarray | float = math.nan
-    """Of its local prototypes."""
+    """Margin of each local prototype."""
     dead_K: np.ndarray | float = math.nan
-    """Share of units that are zero for a class."""
+    """Share of feature units that are zero for all samples of a class."""
     norm_K: np.ndarray | float = math.nan
-    """Length of the head's weights of a class."""
+    """Norm of the head's weights of a class."""
     silhouette: float = math.nan
     accepted: int = 0
-    """Pseudo-labels, and how many of them are right."""
-    accepted_right: int = 0
+    """Number of accepted pseudo-labels."""
+    accepted_correct: int = 0
+    """Number of accepted pseudo-labels that are correct."""
     thresholds: np.ndarray | float = math.nan
-    """Least margin and largest distance of a pseudo-label."""
+    """Smallest margin and largest distance of an accepted pseudo-label."""
     loss: float = math.nan
     ce: float = math.nan
     align: float = math.nan
@@ -72,15 +73,15 @@ class ClientMetrics:
 
 @dataclass(frozen=True)
 class CpuSeconds:
-    """A rank's CPU seconds since its last report: of work on clients, and of everything, waiting too."""
+    """CPU seconds of a rank since its last message: on clients, and in total, including waiting."""
 
     work: float
-    all: float
+    total: float
 
 
 @dataclass(frozen=True)
 class SavedClient:
-    """Where in its rank's file a client's vector is on disk."""
+    """Byte range of a client's state in the checkpoint file of the rank that wrote it."""
 
     client: int
     at: int
@@ -89,30 +90,33 @@ class SavedClient:
 
 
 def encode_metrics(
-    effort: CpuSeconds, reports: Iterable[ClientMetrics], classes: int, saved: Sequence[SavedClient] = ()
+    cpu: CpuSeconds, metrics: Iterable[ClientMetrics], classes: int, saved: Sequence[SavedClient] = ()
 ) -> np.ndarray:
-    """Returns the message: the rank's effort, what it has saved, then its records."""
-    records = np.array([astuple(report) for report in reports], dtype=record_dtype(classes))
-    head = np.array([*astuple(effort), len(saved)], dtype="<f8").tobytes()
-    return np.frombuffer(bytearray(head + encode_saved(saved).tobytes() + records.tobytes()), dtype=np.uint8)
+    """Returns the message of one rank: CPU seconds, the clients it has saved, then the metrics."""
+    records = np.array([astuple(each) for each in metrics], dtype=record_dtype(classes))
+    header = np.array([*astuple(cpu), len(saved)], dtype="<f8").tobytes()
+    return np.frombuffer(
+        bytearray(header + encode_saved(saved).tobytes() + records.tobytes()), dtype=np.uint8
+    )
 
 
 def decode_metrics(body: np.ndarray, classes: int) -> tuple[CpuSeconds, np.ndarray, list[SavedClient]]:
-    """Returns the effort and the records of one rank, and what it has saved."""
+    """Returns the CPU seconds, the records and the saved clients in the message of one rank."""
     raw = body.tobytes()
-    work, every, number = np.frombuffer(raw[:24], dtype="<f8").tolist()
-    end = 24 + int(number) * SAVED_CLIENT.itemsize
+    work, total, num_saved = np.frombuffer(raw[:24], dtype="<f8").tolist()
+    end = 24 + int(num_saved) * SAVED_CLIENT.itemsize
     records = np.frombuffer(raw[end:], dtype=record_dtype(classes))
-    return CpuSeconds(work, every), records, decode_saved(np.frombuffer(raw[24:end], dtype=np.uint8))
+    return CpuSeconds(work, total), records, decode_saved(np.frombuffer(raw[24:end], dtype=np.uint8))
 
 
 def encode_saved(saved: Sequence[SavedClient]) -> np.ndarray:
-    """Returns the message that says what a rank has saved."""
+    """Returns the bytes that list the clients a rank has saved."""
     entries = np.array([(e.client, e.at, e.nbytes, e.digest.encode()) for e in saved], dtype=SAVED_CLIENT)
     return np.frombuffer(bytearray(entries.tobytes()), dtype=np.uint8)
 
 
 def decode_saved(body: np.ndarray) -> list[SavedClient]:
+    """Returns the saved clients listed in the bytes."""
     return [
         SavedClient(int(e["client"]), int(e["at"]), int(e["nbytes"]), e["digest"].decode())
         for e in np.frombuffer(body.tobytes(), dtype=SAVED_CLIENT)

@@ -1,4 +1,4 @@
-"""The link over MPI: buffer collectives, each led by a control word and a size."""
+"""The communicator over MPI: buffer collectives, each preceded by a header of flags and size."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from hpcfl.errors import Refused
 mpi4py.rc.initialize = False
 os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # Open MPI's UCX windows complain where there is no fabric
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", RuntimeWarning)  # a foreign launcher: refused below, with the reason
+    warnings.simplefilter("ignore", RuntimeWarning)  # of a launcher of another MPI; `world_comm` refuses it
     from mpi4py import MPI
 
     from hpcfl.comm.barrier import LONGEST_SLEEP, Barrier
     from hpcfl.comm.shared_window import SharedBytes
 
 LIMITER_SLEEP = 1e-2
-"""Longest sleep while other ranks of the node have all its cores."""
+"""Longest sleep, in seconds, while waiting for a free core."""
 TRANSFER_SLEEP = 2e-4
-"""Longest sleep in a collective, once all ranks are there."""
+"""Longest sleep, in seconds, in a collective that all ranks have reached."""
 
 
 class MpiCommunicator(Communicator):
-    """The ranks of a communicator."""
+    """The ranks of an MPI communicator."""
 
-    def __init__(self, comm: MPI.Intracomm, library: str, last: bool = False):
-        """`last`: MPI itself ends with this link."""
+    def __init__(self, comm: MPI.Intracomm, library: str, finalizes: bool = False):
+        """`finalizes`: closing this communicator also finalizes MPI."""
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
         super().__init__(comm.rank, comm.size, node.rank, library)
         node.Free()
-        self.comm, self.last = comm, last
+        self.comm, self.finalizes = comm, finalizes
         self.barrier: Barrier | None = None
         self.arenas: list[SharedBytes] = []
 
     def check_peers(self) -> None:
-        """Called now and then while this rank waits; raises if it should not go on."""
+        """Called repeatedly while this rank waits; may raise. Guests override it."""
 
     def first_ranks(self, size: int) -> MpiCommunicator | None:
         self._wait_for_all()
@@ -57,30 +57,30 @@ class MpiCommunicator(Communicator):
 
     def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         self._arrive()
-        head = np.array([flags, body.nbytes], dtype=np.int64)
-        self._finish(self.comm.Ibcast(head, root=0))
+        header = np.array([flags, body.nbytes], dtype=np.int64)
+        self._finish(self.comm.Ibcast(header, root=0))
         if not self.is_server:
-            body = np.empty(head[1], dtype=np.uint8)
-        if head[1]:
+            body = np.empty(header[1], dtype=np.uint8)
+        if header[1]:
             self._finish(self.comm.Ibcast(body, root=0))
-        self.traffic.nbytes += int(head.nbytes + head[1]) * (self.size - 1)
-        return ControlFlags(int(head[0])), body
+        self.traffic.nbytes += int(header.nbytes + header[1]) * (self.size - 1)
+        return ControlFlags(int(header[0])), body
 
     def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         self._arrive()
-        head = np.array([flags, body.nbytes], dtype=np.int64)
+        header = np.array([flags, body.nbytes], dtype=np.int64)
         if not self.is_server:
-            self._finish(self.comm.Igather(head, None, root=0))
+            self._finish(self.comm.Igather(header, None, root=0))
             self._finish(self.comm.Igatherv(body, None, root=0))
             return flags, []
-        heads = np.empty((self.size, 2), dtype=np.int64)
-        self._finish(self.comm.Igather(head, heads, root=0))
-        sizes = heads[:, 1]
+        headers = np.empty((self.size, 2), dtype=np.int64)
+        self._finish(self.comm.Igather(header, headers, root=0))
+        sizes = headers[:, 1]
         ends = np.cumsum(sizes)
-        whole = np.empty(ends[-1], dtype=np.uint8)
-        self._finish(self.comm.Igatherv(body, [whole, sizes, ends - sizes, MPI.BYTE], root=0))
-        self.traffic.nbytes += int(heads[1:].nbytes + sizes[1:].sum())
-        return ControlFlags(int(np.bitwise_or.reduce(heads[:, 0]))), np.split(whole, ends[:-1])
+        gathered = np.empty(ends[-1], dtype=np.uint8)
+        self._finish(self.comm.Igatherv(body, [gathered, sizes, ends - sizes, MPI.BYTE], root=0))
+        self.traffic.nbytes += int(headers[1:].nbytes + sizes[1:].sum())
+        return ControlFlags(int(np.bitwise_or.reduce(headers[:, 0]))), np.split(gathered, ends[:-1])
 
     def fetch_add(self, counter: int, by: int = 1) -> int:
         assert self.barrier is not None
@@ -107,9 +107,9 @@ class MpiCommunicator(Communicator):
         self.arenas.append(SharedBytes(self.barrier.comm, nbytes))
         return self.arenas[-1].bytes
 
-    def allgather_object(self, mine: Any) -> list[Any]:
+    def allgather_object(self, value: Any) -> list[Any]:
         self._wait_for_all()
-        return self.comm.allgather(mine)
+        return self.comm.allgather(value)
 
     def release(self) -> None:
         self._wait_for_all()
@@ -122,7 +122,7 @@ class MpiCommunicator(Communicator):
 
     def close(self) -> None:
         self.release()
-        if self.last:
+        if self.finalizes:
             MPI.Finalize()
         else:
             self.comm.Free()
@@ -131,7 +131,7 @@ class MpiCommunicator(Communicator):
         MPI.COMM_WORLD.Abort(code)
 
     def _arrive(self) -> None:
-        """Waits for all ranks; what others wrote to the node's memory before they came is then visible."""
+        """Waits for all ranks; what they wrote to the node's shared memory before is then visible here."""
         assert self.barrier is not None
         for arena in self.arenas:
             arena.window.Sync()
@@ -140,14 +140,14 @@ class MpiCommunicator(Communicator):
             arena.window.Sync()
 
     def _finish(self, request: MPI.Request) -> None:
-        """Completes a collective that all ranks have come to."""
+        """Completes a collective that all ranks have reached, and adds its duration to the traffic."""
         assert self.barrier is not None
         start = time.perf_counter()
         self.barrier.sleep_until(request.Test, TRANSFER_SLEEP)
-        self.traffic.moved += time.perf_counter() - start
+        self.traffic.transfer_seconds += time.perf_counter() - start
 
     def _wait_for_all(self) -> None:
-        """Waits for all ranks, at start and end too, where they may not have met yet."""
+        """Waits for all ranks, also before `setup_nodes` and after `release`, when there is no Barrier."""
         if self.barrier is not None:
             self.barrier.arrive()
             return
@@ -157,28 +157,28 @@ class MpiCommunicator(Communicator):
             time.sleep(LONGEST_SLEEP)
 
 
-def open_world(found: Launcher) -> MpiCommunicator:
-    """Starts MPI and returns the link of all ranks."""
-    return MpiCommunicator(world_comm(found), library_name(), last=True)
+def open_world(launcher: Launcher) -> MpiCommunicator:
+    """Initializes MPI and returns the communicator of all ranks."""
+    return MpiCommunicator(world_comm(launcher), library_name(), finalizes=True)
 
 
-def world_comm(found: Launcher) -> MPI.Intracomm:
-    """Returns all ranks, checked against what the launcher says it started; starts MPI if nobody has."""
+def world_comm(launcher: Launcher) -> MPI.Intracomm:
+    """Returns COMM_WORLD after checking its size against the launcher's; initializes MPI if necessary."""
     library = library_name()
-    if found.open_mpi is not None and found.open_mpi != library.startswith("Open MPI"):
+    if launcher.open_mpi is not None and launcher.open_mpi != library.startswith("Open MPI"):
         raise Refused(
-            f"{found.name} started {found.size} processes, but this Python's MPI is {library}: each "
+            f"{launcher.name} started {launcher.size} processes, but this Python's MPI is {library}: each "
             "would run alone; use the mpirun that belongs to this Python, beside it in its bin directory"
         )
-    ours = not MPI.Is_initialized()
-    if ours:
+    initializes = not MPI.Is_initialized()
+    if initializes:
         MPI.Init_thread(MPI.THREAD_FUNNELED)
-    if MPI.COMM_WORLD.size != found.size:
+    if MPI.COMM_WORLD.size != launcher.size:
         seen = MPI.COMM_WORLD.size
-        if ours:
+        if initializes:
             MPI.Finalize()
         raise Refused(
-            f"{found.name} started {found.size} processes, but MPI ({library}) sees {seen}: each runs "
+            f"{launcher.name} started {launcher.size} processes, but MPI ({library}) sees {seen}: each runs "
             "alone; use the mpirun that belongs to this Python, or with srun the --mpi= that this MPI "
             "speaks (srun --mpi=list)"
         )

@@ -1,4 +1,4 @@
-"""Which MPI this Python would use, without starting it."""
+"""Finds the MPI library that this Python uses, without initializing it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MpiLibrary:
-    """What the MPI library says of itself, the file it is in, and the transports loaded with it."""
+    """The MPI library's version text, its file, and the network transports loaded with it."""
 
     text: str = ""
     path: str = ""
     transports: tuple[str, ...] = ()
     trouble: str = ""
-    """Why it cannot be loaded; empty: it can."""
+    """Why it cannot be loaded; empty if it can."""
 
     @property
     def name(self) -> str:
-        """Name and version in a few words."""
+        """Its name and version."""
         first = self.text.split("\n")[0].split(",")[0]
         return " ".join(first.replace("Version:", "").split())
 
@@ -31,21 +31,21 @@ TRANSPORTS = ("libucp", "libfabric", "libpsm2", "libpsm3", "libcxi", "libibverbs
 
 
 def find_mpi_library() -> MpiLibrary:
-    """Returns the MPI library; loads it, and starts nothing."""
+    """Loads the MPI library and returns what is known of it; MPI is not initialized."""
     try:
         from hpcfl.comm.mpi import MPI
 
         text = MPI.Get_library_version()
     except (ImportError, RuntimeError, OSError) as error:
         return MpiLibrary(trouble=" ".join(str(error).split()))
-    files = _loaded()
+    files = _mapped_files()
     path = next((file for file in files if Path(file).name.startswith(("libmpi.", "libmpich."))), "")
     used = {name for file in files for name in TRANSPORTS if Path(file).name.startswith(f"{name}.")}
     return MpiLibrary(text.strip("\0 \n"), path, tuple(sorted(used)))
 
 
-def _loaded() -> list[str]:
-    """Returns the files that this process has mapped, where the system tells."""
+def _mapped_files() -> list[str]:
+    """Returns the files that this process has mapped; empty without /proc."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:

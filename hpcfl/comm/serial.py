@@ -1,4 +1,4 @@
-"""One process: server and clients in turn, nothing travels."""
+"""The communicator of a single process, which is server and worker; no messages are sent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hpcfl.comm.communicator import COUNTERS, Communicator, ControlFlags
 
 
 class SerialCommunicator(Communicator):
+    """One rank: every collective returns its own input."""
+
     def __init__(self) -> None:
         super().__init__(rank=0, size=1, local_rank=0, library="none")
 
@@ -39,8 +41,8 @@ class SerialCommunicator(Communicator):
     def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
         return flags, [body]
 
-    def allgather_object(self, mine: Any) -> list[Any]:
-        return [mine]
+    def allgather_object(self, value: Any) -> list[Any]:
+        return [value]
 
     def first_ranks(self, size: int) -> SerialCommunicator:
         return self

@@ -1,1 +1,1 @@
-"""A run's configuration: typed sections, TOML and `--set`, and the identity of a run."""
+"""The configuration of a run: typed sections, loading from TOML and `--set`, and the identity of a run."""

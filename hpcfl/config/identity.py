@@ -1,10 +1,13 @@
-"""Which run a configuration describes: its identity, and how two of them differ."""
+"""Which run a configuration describes: its identity, and how two configurations differ.
+
+Identity depends only on values that differ from their defaults, so that a key which a user did not set never
+matters: a later version with more keys gives the same names and continues the same runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from operator import attrgetter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,19 +25,17 @@ SEED_KEYS = ("seed", "partition.seed")
 
 def fingerprint(config: Config) -> str:
     """Returns eight hex digits that differ between runs."""
-    return hashlib.blake2b(repr(_flat(config)).encode(), digest_size=4).hexdigest()
+    return _digest(_changed(config), 4)
 
 
-def identity(config: Config, *more: str) -> str:
-    """Returns what two runs have in common of which one may be continued as the other: all but the rounds."""
-    flat = {key: value for key, value in _flat(config).items() if key != "federation.rounds"}
-    return hashlib.blake2b(repr([flat, *more]).encode(), digest_size=16).hexdigest()
+def identity(config: Config, *checksums: str) -> str:
+    """Returns what a run shares with those that it may be continued as: all but the number of rounds."""
+    return _digest([_changed(config, ["federation.rounds"]), *checksums], 16)
 
 
 def identity_but_for_seeds(config: Config) -> str:
-    """Returns what runs have in common that are averaged: all but the seeds, as digits."""
-    flat = {key: value for key, value in _flat(config).items() if key not in SEED_KEYS}
-    return hashlib.blake2b(repr(flat).encode(), digest_size=8).hexdigest()
+    """Returns what runs have in common that are averaged: all but the seeds."""
+    return _digest(_changed(config, SEED_KEYS), 8)
 
 
 def with_rounds(config: Config, rounds: int) -> Config:
@@ -45,15 +46,10 @@ def with_rounds(config: Config, rounds: int) -> Config:
 
 def difference(there: Config, here: Config) -> str:
     """Returns the first difference between two runs in words; nothing if they are the same."""
-    old, new = _flat(there), _flat(here)
-    changed = [key for key in new if old[key] != new[key]]
+    old, new = (dict(_values(config)) for config in (there, here))
+    changed = [key for key in new if key not in WITHOUT_EFFECT and _text(old[key]) != _text(new[key])]
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     return f"{changed[0]} = {old[changed[0]]!r} there, {new[changed[0]]!r} here{more}" if changed else ""
-
-
-def _flat(config: Config) -> dict[str, Any]:
-    """Returns every key with its value, but for those that never change a result."""
-    return {key: attrgetter(key)(config) for key in keys() if key not in WITHOUT_EFFECT}
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
@@ -64,3 +60,32 @@ def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
             yield from keys(kind, f"{prefix}{name}.")
         else:
             yield prefix + name
+
+
+def _changed(config: Config, without: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Returns the keys that change a result and are not at their defaults, sorted, with their values."""
+    default = dict(_values(type(config)()))
+    return sorted(
+        (key, text)
+        for key, value in _values(config)
+        if key not in WITHOUT_EFFECT and key not in without and (text := _text(value)) != _text(default[key])
+    )
+
+
+def _values(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields every key with its value."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _values(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _text(value: Any) -> str:
+    """Returns a text that is equal for equal values; 1 client and 1.0 of all clients differ."""
+    return repr(sorted(value.items()) if isinstance(value, dict) else value)
+
+
+def _digest(value: Any, size: int) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=size).hexdigest()

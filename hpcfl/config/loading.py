@@ -1,4 +1,4 @@
-"""From TOML and `--set` to a checked configuration, and back."""
+"""Reads a configuration from TOML and `--set`, checks it, and writes it as TOML."""
 
 from __future__ import annotations
 
@@ -17,76 +17,76 @@ from hpcfl.errors import BadInput, nearest
 
 
 def load_config(
-    given: str | Path | Mapping[str, Any] | Config | None = None, settings: Sequence[str] = ()
+    source: str | Path | Mapping[str, Any] | Config | None = None, settings: Sequence[str] = ()
 ) -> Config:
-    """Returns a checked configuration: of a TOML file, of tables, or of None (the quick start).
+    """Returns a checked configuration from a TOML file, a mapping, a Config, or None (the quick start).
 
-    `settings` are `KEY=VALUE` on top.
+    `settings` are `KEY=VALUE` texts that override it.
     """
-    if isinstance(given, Config):
-        tables = tomllib.loads(dump_config(given))
-    elif isinstance(given, Mapping):
-        tables = _tables(given)
+    if isinstance(source, Config):
+        tables = tomllib.loads(dump_config(source))
+    elif isinstance(source, Mapping):
+        tables = _nested_tables(source)
     else:
-        tables = parse_toml(read_text(Path(given)), given) if given is not None else {}
+        tables = parse_toml(read_text(Path(source)), source) if source is not None else {}
     if isinstance(settings, str):
         raise BadInput(f"settings = {settings!r}: must be a list of KEY=VALUE")
     for text in settings:
-        _set(tables, text)
+        _apply_setting(tables, text)
     return check_tables(tables)
 
 
-def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy in which `"train.lr"` is `lr` in the table `train`, and numpy's values are Python's."""
+def _nested_tables(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy with `"train.lr"` as `lr` in the table `train`, and numpy values as Python values."""
     tables: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in flat.items():
         section, dot, rest = str(key).partition(".")
-        more = {rest: _plain(value)} if dot else _plain(value)
+        new = {rest: _to_python(value)} if dot else _to_python(value)
         old = tables.get(section, {})
-        tables[section] = old | more if isinstance(old, dict) and isinstance(more, dict) else more
+        tables[section] = old | new if isinstance(old, dict) and isinstance(new, dict) else new
     return tables
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _to_python(item) for key, item in value.items()}
     return value.tolist() if hasattr(value, "tolist") else deepcopy(value)
 
 
 def check_tables(tables: dict[str, Any]) -> Config:
-    """Returns the configuration of nested tables, or raises what is wrong with it in one sentence."""
+    """Returns the configuration of nested tables; raises BadInput with one sentence if it is invalid."""
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
-        raise BadInput(_sentence(error)) from None
+        raise BadInput(_error_message(error)) from None
 
 
 def dump_config(config: Config) -> str:
-    """Returns the whole configuration as TOML; `load` of it gives an equal configuration."""
-    # group is left out beside a list: naming both is refused
-    without = {"models": {"group"}} if config.models.list is not None else None
-    return tomli_w.dumps(config.model_dump(exclude_none=True, exclude=without))
+    """Returns the whole configuration as TOML; loading that gives an equal configuration."""
+    # without models.group if there is a models.list, because giving both is refused
+    exclude = {"models": {"group"}} if config.models.list is not None else None
+    return tomli_w.dumps(config.model_dump(exclude_none=True, exclude=exclude))
 
 
 def parse_config(text: str) -> Config:
-    """Returns the configuration that `dump` wrote."""
+    """Returns the configuration from TOML that `dump_config` wrote."""
     return Config.model_validate(tomllib.loads(text))
 
 
 def read_text(path: Path, kind: str = "configuration") -> str:
-    """Returns the text of a TOML file; `kind` names it where it cannot be read."""
+    """Returns the text of a TOML file; `kind` names the kind of file in errors."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise BadInput(f"cannot read {kind} {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except ValueError as error:  # a path that no file can have
+    except ValueError as error:  # an invalid path, such as one with a null byte
         raise BadInput(f"cannot read {kind} {str(path)!r}: {error}") from None
 
 
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
-    """Returns what a TOML file's text says."""
+    """Returns the tables of a TOML text; `path` is named in errors."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -99,10 +99,11 @@ def parse_setting(text: str) -> tuple[str, Any]:
     parts = [part.strip() for part in name.split(".")]
     if not equals or not all(parts):
         raise BadInput(f"--set {text}: write KEY=VALUE, for example --set train.lr=0.1")
-    return ".".join(parts), _value(value.strip())
+    return ".".join(parts), _parse_value(value.strip())
 
 
-def _set(tables: dict[str, Any], text: str) -> None:
+def _apply_setting(tables: dict[str, Any], text: str) -> None:
+    """Sets the value of `KEY=VALUE` in nested tables."""
     key, value = parse_setting(text)
     *path, last = key.split(".")
     for part in path:
@@ -112,8 +113,8 @@ def _set(tables: dict[str, Any], text: str) -> None:
     tables[last] = value
 
 
-def _value(text: str) -> Any:
-    """Returns what the text means in TOML; what is not TOML is a string, so quotes may be left out."""
+def _parse_value(text: str) -> Any:
+    """Returns the TOML value of a text; a text that is not TOML is a string, so quotes may be left out."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -121,8 +122,8 @@ def _value(text: str) -> Any:
     return parsed["value"] if parsed.keys() == {"value"} else text
 
 
-def _sentence(error: ValidationError) -> str:
-    """Returns the first problem: the key's full name, the value, what is allowed, the nearest known key."""
+def _error_message(error: ValidationError) -> str:
+    """Returns the first problem: the full key, its value, what is allowed, and the nearest known key."""
     first, *others = error.errors(include_url=False)
     key = ".".join(map(str, first["loc"]))
     value = repr(first["input"])
@@ -135,18 +136,19 @@ def _sentence(error: ValidationError) -> str:
     )
     match first["type"]:
         case "extra_forbidden":
-            said = f"unknown key {key}{nearest(key, keys())}"
+            text = f"unknown key {key}{nearest(key, keys())}"
         case "model_type":
-            said = f"{key} = {value}: must be a table, [{key}]"
+            text = f"{key} = {value}: must be a table, [{key}]"
         case "literal_error":
             allowed = first["ctx"]["expected"]
-            said = f"{key} = {value}: allowed is {allowed}{nearest(str(first['input']), _words(allowed))}"
+            suggestion = nearest(str(first["input"]), _allowed_values(allowed))
+            text = f"{key} = {value}: allowed is {allowed}{suggestion}"
         case "value_error" if not key:
-            said = message
+            text = message
         case _:
-            said = f"{key} = {value}: {message}"
-    return said + (f" (and {len(others)} more)" if others else "")
+            text = f"{key} = {value}: {message}"
+    return text + (f" (and {len(others)} more)" if others else "")
 
 
-def _words(allowed: str) -> list[str]:
+def _allowed_values(allowed: str) -> list[str]:
     return [word.strip("', ") for word in allowed.replace(" or ", ",").split(",")]

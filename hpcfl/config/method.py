@@ -1,4 +1,4 @@
-"""The slots of a method and what may fill them."""
+"""The section `[method]` of the configuration: the slots of a method and their allowed values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weight = Annotated[float, Field(ge=0, le=1e38)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def _sparsity(value: Any) -> Any:
+def _check_sparsity(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a whole number of dimensions or a share of them (0 < share < 1.0)")
     if isinstance(value, float) and not 0 < value < 1:
@@ -34,71 +34,71 @@ def _sparsity(value: Any) -> Any:
 
 
 class MethodConfig(Section):
-    """A name from the catalogue fills every slot; a key that is set here replaces that slot."""
+    """A method by name; every other key that is set replaces the value of that method's catalogue entry."""
 
     name: str = "fedproto"
-    """The method, as `hpcfl catalog` lists it."""
+    """Method, as `hpcfl catalog` lists it."""
     aggregate: AggregateName | None = None
-    """Uploads to global prototypes: mean; weighted by counts; so, as printed; ppa: by products n·c."""
+    """Average of uploads: mean; weighted by samples; weighted-literal: as printed; ppa: without counts."""
     refine: RefinementName | None = None
-    """What the server does: none; thomson, simplex, nonnegative place directions; tgp, orthogonal learn."""
+    """Server step after the average: none; thomson, simplex, nonnegative: geometry; tgp, orthogonal: SGD."""
     anchor: AnchorName | None = None
-    """Prototypes follow every round; or are settled by the first; or by the seed, without any exchange."""
+    """Global prototypes: new every round; fixed after the first; or fixed by the seed, without exchange."""
     weight: Weight | None = None
-    """λ, the weight of the alignment term. It belongs to its distance."""
+    """λ, the weight of the alignment term; its default depends on the distance."""
     distance: DistanceName | None = None
-    """Alignment per sample: mse (mean over dimensions), euclid (norm), sq (squared norm), cosine."""
+    """Alignment distance per sample: mse (mean over dimensions), euclid (norm), sq (norm²), cosine."""
     scale: Positive | None = None
-    """γ: clients align to, and are compared with, γ times the global prototype."""
+    """γ: clients multiply global prototypes by γ, for the alignment and for inference."""
     infer: InferenceName | None = None
-    """Which of the three logged accuracies is the accuracy: by head, global or local prototypes."""
+    """Inference whose accuracy counts: by the head, the nearest global or the nearest local prototype."""
     iterations: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """thomson, and simplex above d + 1 classes: the most iterations of the solver in a round."""
+    """thomson, and simplex with K > d + 1: most solver iterations per round."""
     stopping: StoppingName | None = None
-    """thomson, simplex: ends when the force along the sphere settles; or the whole force, as published."""
+    """thomson, simplex: stops when the tangent force is constant; or the whole force, as published."""
     server_epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """tgp, orthogonal: passes over the uploaded prototypes per round."""
+    """tgp, orthogonal: epochs over the uploaded prototypes per round."""
     server_network: bool | None = None
-    """tgp, orthogonal: learn through two layers (F in the papers), or the vectors themselves."""
+    """tgp, orthogonal: train prototypes through a two-layer network (F in the papers), or directly."""
     margin: MarginName | None = None
-    """tgp: δ(t) from the largest margin; from the largest distance of any pair; always τ; none."""
+    """tgp: δ(t) is the largest margin (max-min), the largest distance (max-pair), τ (fixed) or 0 (none)."""
     tau: Positive | None = None
-    """tgp: τ, the most that the margin δ(t) may be."""
+    """tgp: τ, the upper limit of the margin δ(t)."""
     pull: Weight | None = None
-    """orthogonal: λ_s, the weight of likeness to the own class's uploads."""
+    """orthogonal: λ_s, the weight of similarity to uploads of the same class."""
     push: Weight | None = None
-    """orthogonal: γ, the weight of orthogonality to those of other classes."""
-    sparsity: Annotated[int | float, BeforeValidator(_sparsity)] | None = None
-    """Dimensions per class: their number, or a share of d (0.1 = a tenth); 0: all, no masks."""
+    """orthogonal: γ, the weight of orthogonality to uploads of other classes."""
+    sparsity: Annotated[int | float, BeforeValidator(_check_sparsity)] | None = None
+    """Dimensions per class: a number, or a share of d (0.1 = a tenth); 0: all, without masks."""
     masked: MaskedName | None = None
-    """sparsity: a class sees only its own dimensions of a sample: never; in the alignment; always."""
+    """With sparsity, features are masked by their class: never; in the loss; always (inference too)."""
     class_weights: ClassWeightsName | None = None
-    """Alignment: equal; proportional to the client's share of the class; the same, by class means."""
+    """Alignment: equal; proportional to the client's class counts; per-class: the same, on class means."""
     curriculum: CurriculumName | None = None
-    """How λ rises to its value from one round to another; constant: it is there from the first."""
+    """How λ rises from curriculum_start to curriculum_end; constant: full λ from the first round."""
     curriculum_start: Round | None = None
-    """The round, counted from 1, up to which λ is 0."""
+    """Round, counted from 1, up to which λ is 0."""
     curriculum_end: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """The round from which on λ stays."""
+    """Round from which λ has its full value."""
     proxy: Weight | None = None
-    """Weight of the softmax over cosines to all global prototypes; 0: none."""
+    """Weight of the proxy term, a softmax over cosines to all global prototypes; 0: none."""
     proxy_scale: Positive | None = None
-    """What these cosines are multiplied by."""
+    """Factor of the cosines in the proxy term."""
     proxy_start: Count | None = None
-    """The round, counted from 1, from which on the proxy term is there."""
+    """First round, counted from 1, with the proxy term."""
     semi: Round | None = None
-    """After so many rounds clients learn from unlabelled samples too; 0: never."""
+    """Rounds after which clients train on unlabelled samples too; 0: never."""
     consistency: Weight | None = None
-    """semi: λ_cons, the weight of the strong views' alignment to the prototypes of their pseudo-labels."""
+    """semi: λ_cons, the weight of aligning strong views to the prototypes of their pseudo-labels."""
     mix: Weight | None = None
     """semi: α, the weight of a pseudo-labelled sample in a client's prototypes."""
     margin_quantile: Share | None = None
-    """semi: a pseudo-label's margin must exceed this quantile of the client's labelled samples'."""
+    """semi: a pseudo-label's margin must exceed this quantile of the labelled samples' margins."""
     distance_quantile: Share | None = None
-    """semi: its distance must be below this quantile of the labelled samples' own."""
+    """semi: its distance must be below this quantile of the labelled samples' distances."""
     prototypes: Literal["eval", "running"] = "eval"
-    """Local prototypes from a pass in eval mode after training, or the running mean during it."""
+    """Local prototypes: from a pass in eval mode after training, or the running mean during training."""
     forget: bool = False
-    """Drop global prototypes of classes that nobody uploaded in a round, in place of keeping them."""
+    """Whether global prototypes of classes that no client uploaded in a round are dropped."""
     own_classes: bool = False
-    """By prototypes, a client chooses among its own classes only."""
+    """Whether inference by prototypes considers only the client's own classes."""

@@ -1,4 +1,4 @@
-"""A run as typed, strict models. The defaults are the quick start, so an empty file is a valid run."""
+"""The configuration of a run as typed, strict models; the defaults are the quick start."""
 
 from __future__ import annotations
 
@@ -13,46 +13,47 @@ from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weights
 
 class DataConfig(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "spiral"
-    """The dataset: spiral, or the name of one that `hpcfl data prepare` made."""
+    """Dataset: spiral (built in), or the name of a dataset that `hpcfl data prepare` made."""
     root: str = Field(default_factory=lambda: os.environ.get("HPCFL_DATA", "data"))
-    """Where prepared datasets lie; $HPCFL_DATA is the default. Built-in data needs none."""
+    """Directory of prepared datasets; default: $HPCFL_DATA, else data."""
     samples_per_class: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """Points of each of the spiral's six arms (the papers draw 5000)."""
+    """Points on each of the six arms of the spiral (the papers draw 5000)."""
     style: Literal["fednh", "supplement"] = "fednh"
-    """The spiral's formula: FedNH's generator, or as printed in ProtoNorm's supplement A."""
+    """Formula of the spiral: fednh (FedNH's generator), or supplement (as in ProtoNorm's supplement A)."""
     normalise: Literal["channel", "half"] = "channel"
-    """Images: by each channel's mean and deviation, or (x/255 − 0.5)/0.5 as the papers' code does."""
+    """Images: channel (by each channel's mean and deviation), or half ((x/255 − 0.5)/0.5, papers' code)."""
 
 
 class PartitionConfig(Section):
     name: Literal["dirichlet", "iid", "pathological", "nway_kshot", "natural", "file"] = "dirichlet"
-    """How samples are dealt to clients; natural: a client is a writer; file: as partition.file says."""
+    """How samples are assigned to clients; natural: one writer per client; file: from partition.file."""
     alpha: Annotated[float, Field(gt=0, le=1e6)] = 0.1
-    """dirichlet: its concentration; the smaller, the more the clients differ."""
+    """dirichlet: concentration α; the smaller, the more the clients differ."""
     classes_per_client: Count = 2
-    """pathological: how many classes a client has."""
+    """pathological: number of classes per client."""
     ways: Annotated[float, Field(ge=1, le=1e6)] = 3.0
-    """nway_kshot: a client's number of classes is drawn from a normal distribution with this mean."""
+    """nway_kshot: mean number of classes per client, which is drawn from a normal distribution."""
     shots: Annotated[float, Field(ge=1, le=1e9)] = 100.0
-    """nway_kshot: its training samples per class, likewise."""
+    """nway_kshot: mean number of training samples per class of a client, drawn likewise."""
     deviation: Annotated[float, Field(ge=0, le=1e6)] = 1.0
-    """nway_kshot: the standard deviation of both."""
+    """nway_kshot: standard deviation of both distributions."""
     unlabelled: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
-    """nway_kshot: further samples per client, of its classes, without their labels."""
+    """nway_kshot: number of additional, unlabelled samples per client, from its classes."""
     file: str | None = None
-    """A split to be used exactly: an .npz with train_0, test_0, train_1, …; name is then file."""
+    """Split to use exactly: an .npz with train_0, test_0, train_1, …; sets partition.name to file."""
     train_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.75
-    """A client's share of samples to train on; the rest tests."""
+    """Share of a client's samples for training; the rest is for testing."""
     style: Literal["stratified", "published"] = "stratified"
-    """Every class split alike into train and test; or dealt and split as the papers' generator does."""
+    """stratified (same train fraction in every class), or published (same draws as the papers' code)."""
     min_samples: Count | None = None
-    """The least number of samples of a client (10; published: 40); draws below it are repeated."""
+    """Least number of samples per client (10; published: 40); draws are repeated until all have it."""
     seed: Seed = 1
-    """Keys the split alone, so that one split serves runs of several seeds."""
+    """Seed of the partition alone, so that runs with different seeds can share one split."""
 
     @model_validator(mode="before")
     @classmethod
-    def _a_file_is_a_name(cls, given: Any) -> Any:
+    def _set_name_for_file(cls, given: Any) -> Any:
+        """Sets `name` to `file` where only `partition.file` is given."""
         if isinstance(given, dict) and given.get("file") is not None:
             return {"name": "file"} | given
         return given
@@ -60,35 +61,35 @@ class PartitionConfig(Section):
 
 class ModelsConfig(Section):
     group: str = "mlp4"
-    """A group of architectures, with -htc4 for different heads, or one architecture for all clients."""
+    """Group of architectures, assigned to clients in turn (-htc4: different heads), or one architecture."""
     list: Names | None = Field(default=None, min_length=1)
-    """Architectures by name or import path (package.module:function), in place of a group."""
+    """Architectures by name or import path (package.module:function), instead of a group."""
     weights: Weights | None = None
-    """How often each of the list comes in turn; without, once."""
+    """Number of clients per turn for each architecture of the list; default: one each."""
     head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4"] = "linear"
-    """The classifier on top of the features; mlp…: with a hidden layer; htc4: all four in turn."""
+    """Classifier on the features: linear; mlp…: with a hidden layer of that size; htc4: all four in turn."""
     features: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Width d of the features and so of the prototypes (512; 32 for points), the same for all clients."""
+    """Number d of features, which prototypes have too, equal for all clients (512; 32 for points)."""
     pretrained: dict[str, str] = Field(default_factory=dict)
-    """By architecture: a file of weights, or torchvision's name for them (in the local cache)."""
+    """By architecture: a file of weights, or the name of torchvision weights in the local cache."""
     same_start: bool = False
-    """Clients of one architecture start from the same parameters."""
+    """Whether clients of the same architecture start from the same parameters."""
 
 
 class TrainConfig(Section):
     lr: Positive = 0.01
-    """Learning rate of the clients' SGD, which starts anew in each round."""
+    """Learning rate of the clients' SGD, whose momentum is reset in each round."""
     batch_size: Count = 32
-    """Samples per step; the last, smaller batch is trained on too."""
+    """Samples per step; the last, smaller batch is used too."""
     epochs: Count = 1
-    """Passes over the training split per round."""
+    """Epochs of local training per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the clients' SGD."""
     augment: list[Literal["crop", "flip", "randaugment"]] = Field(default_factory=list)
-    """What is done to training images at random: cropped (4 pixels of padding), flipped, RandAugment."""
+    """Random augmentation of training images: crop (4 pixels of padding), flip, randaugment."""
 
 
-def _participation(value: Any) -> Any:
+def _check_participation(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a ratio (0 < ratio ≤ 1.0) or a whole number of clients")
     if isinstance(value, float) and not 0 < value <= 1:
@@ -100,15 +101,15 @@ def _participation(value: Any) -> Any:
 
 class FederationConfig(Section):
     clients: Annotated[int, Field(ge=1, le=1_000_000)] = 20
-    """How many clients there are."""
+    """Number of clients."""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 25
-    """How many rounds are run."""
-    participation: Annotated[int | float, BeforeValidator(_participation)] = 1.0
+    """Number of rounds."""
+    participation: Annotated[int | float, BeforeValidator(_check_participation)] = 1.0
     """Clients per round: a ratio (1.0 = all; at least one client) or a whole number (1 = one client)."""
 
     @property
     def per_round(self) -> int:
-        """The number of participants of a round; a ratio is rounded half up."""
+        """Number of participants per round; a ratio is rounded half up."""
         if isinstance(self.participation, int):
             return self.participation
         return max(1, int(self.participation * self.clients + 0.5))
@@ -118,45 +119,45 @@ class LogConfig(Section):
     evaluate_every: Count = 1
     """Rounds between evaluations of all clients; the last round is always evaluated."""
     prototypes_every: Count = 10
-    """Rounds between saved global prototypes; those of the last round are always saved."""
+    """Rounds between saves of the global prototypes; the last round is always saved."""
     local_prototypes: bool = False
-    """Save what clients uploaded beside them (clients × K × d floats each time)."""
+    """Save the clients' uploads with the global prototypes (clients × K × d floats each time)."""
     distances: bool = False
-    """Save beside them the pairwise distances of every iteration of thomson."""
+    """Save the pairwise distances of every thomson iteration with the global prototypes."""
 
 
 class RuntimeConfig(Section):
     placement: Literal["pool", "pinned"] = "pool"
-    """The ranks that share a device take its clients one by one; or every client stays on one rank."""
+    """pool: ranks that share a device take clients one by one; pinned: each client stays on one rank."""
     arena: Literal["auto", "shared", "mapped", "private"] = "auto"
-    """Where a node keeps its clients: shared memory, a mapped file, or each rank alone, pinning them."""
+    """Memory for client states: shared, mapped (a file), private (implies pinned); auto: first that fits."""
     pretend_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Treat every node as so many: for trying out on one machine what happens between nodes."""
+    """Treat every node as this many, to try communication between nodes on one machine."""
     stall_minutes: Annotated[float, Field(ge=0)] = 0.0
-    """End the job, and name the ranks, if some finish no client for so long while others wait; 0: never."""
+    """Abort and name the ranks if some finish no client for so long while others wait; 0: never."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads per client and for the server; part of what fixes the bits."""
+    """Threads per client and for the server; changes the last bits of results."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where networks are trained; auto is cuda where there is one. The device follows the local rank."""
+    """Device for networks; auto: cuda if there is one. A rank takes the GPU of its local rank."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the clients' networks; the server aggregates in float64."""
+    """Precision of the clients' networks; the server aggregates in float64."""
     step: Literal["auto", "direct", "plain"] = "auto"
-    """direct: layers move their weights in the backward pass; plain: torch's own; auto: direct on CPUs."""
+    """direct: layers update their weights in the backward pass; plain: torch's way; auto: direct on CPUs."""
     graphs: bool = False
-    """On GPUs, record a client's step and replay it for its batches (CUDA graphs)."""
+    """On GPUs, record a client's training step and replay it for every batch (CUDA graphs)."""
     inference_batch: Count = 256
-    """Samples per forward pass outside training; part of what fixes the bits."""
+    """Samples per forward pass outside training; changes the last bits of results."""
     checkpoint_minutes: Annotated[float, Field(ge=0, le=1e6)] = 10.0
-    """Minutes between checkpoints; 0: only at the end and on a stop, unless by rounds."""
+    """Minutes between checkpoints; 0: only at the end, on a stop, or by checkpoint_rounds."""
     checkpoint_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Rounds between checkpoints; 0: by minutes alone."""
+    """Rounds between checkpoints; 0: only by checkpoint_minutes."""
     walltime_minutes: Literal["auto", "off"] | Annotated[float, Field(gt=0, le=1e7)] = "auto"
-    """When to stop in time: after so many minutes; auto: as Slurm says; off: never."""
+    """Time limit after which a run stops gracefully; auto: the limit of the Slurm job; off: none."""
 
 
 class Config(Section):
     seed: Seed = 0
-    """Keys every random choice but the partition."""
+    """Seed of every random choice except the partition."""
     data: DataConfig = Field(default_factory=DataConfig)
     partition: PartitionConfig = PartitionConfig()
     models: ModelsConfig = ModelsConfig()
@@ -167,7 +168,8 @@ class Config(Section):
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Config:
+    def _check_combinations(self) -> Config:
+        """Raises ValueError for values that are valid alone but not together."""
         number, clients = self.federation.participation, self.federation.clients
         if isinstance(number, int) and number > clients:
             raise ValueError(f"federation.participation = {number}: more than federation.clients = {clients}")
@@ -179,26 +181,30 @@ class Config(Section):
             raise ValueError("runtime.step = 'direct': only with runtime.precision = 'float32'")
         if self.runtime.graphs and self.runtime.device == "cpu":
             raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
-        deal = self.partition
-        if (deal.file is not None) != (deal.name == "file"):
-            raise ValueError(f"partition.name = {deal.name!r}: 'file' and the key partition.file go together")
-        if deal.style == "published" and deal.name not in ("dirichlet", "pathological"):
+        partition = self.partition
+        if (partition.file is not None) != (partition.name == "file"):
             raise ValueError(
-                f"partition.style = 'published': only dirichlet and pathological have it, not {deal.name}"
+                f"partition.name = {partition.name!r}: 'file' and the key partition.file go together"
             )
-        if deal.unlabelled and deal.name != "nway_kshot":
+        if partition.style == "published" and partition.name not in ("dirichlet", "pathological"):
             raise ValueError(
-                f"partition.unlabelled = {deal.unlabelled}: only nway_kshot has unlabelled samples"
+                "partition.style = 'published': only dirichlet and pathological have it, "
+                f"not {partition.name}"
+            )
+        if partition.unlabelled and partition.name != "nway_kshot":
+            raise ValueError(
+                f"partition.unlabelled = {partition.unlabelled}: only nway_kshot has unlabelled samples"
             )
         return self
 
     def evaluates(self, round_: int) -> bool:
-        """Says whether all clients are evaluated after this round (counted from 0)."""
+        """Returns whether all clients are evaluated after this round (counted from 0)."""
         return self._due(round_, self.log.evaluate_every)
 
     def saves_prototypes(self, round_: int) -> bool:
-        """Says whether this round's global prototypes are kept in the log."""
+        """Returns whether the log saves the global prototypes of this round (counted from 0)."""
         return self._due(round_, self.log.prototypes_every)
 
     def _due(self, round_: int, every: int) -> bool:
+        """Returns whether a round is a multiple of `every`, or the last round."""
         return (round_ + 1) % every == 0 or round_ + 1 == self.federation.rounds

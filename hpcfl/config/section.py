@@ -1,4 +1,4 @@
-"""A table of the configuration, and the kinds of numbers in it."""
+"""The base class of all sections of the configuration, and common field types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Section(BaseModel):
-    """A table of the configuration: unknown keys, wrong types, NaN and infinity are refused."""
+    """A section (TOML table) of the configuration; refuses unknown keys, wrong types, NaN and infinity."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True

@@ -1,1 +1,1 @@
-"""Datasets and partitions: pure functions of the configuration, without torch."""
+"""Datasets and their partition among clients: functions of the configuration, without torch."""

@@ -1,4 +1,4 @@
-"""From a source's samples to the prepared file: every image as bytes of one shape, every label a number."""
+"""Converts a raw dataset to a prepared file: uint8 images of one shape and integer labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from hpcfl.data.prepared_file import PreparedFileWriter
-from hpcfl.data.sources.fetch import Progress
+from hpcfl.data.sources.fetch import ProgressCallback
 from hpcfl.data.sources.raw_dataset import RawDataset, RawSamples
 from hpcfl.data.sources.user_data import GRAY
 from hpcfl.errors import BadInput
@@ -21,47 +21,52 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 BATCH = 256
-"""Images that are written at a time."""
+"""Images per write."""
 
 
 def convert(
-    found: RawDataset, size: int | None, path: Path, show: Progress, provenance: Mapping[str, Any]
+    raw: RawDataset,
+    size: int | None,
+    path: Path,
+    report_progress: ProgressCallback,
+    provenance: Mapping[str, Any],
 ) -> None:
-    """Writes a source to a file; `size`, if given, is the side that all images are brought to."""
-    train, count = len(found.train), len(found.train) + len(found.test)
-    if train == 0:
+    """Writes a raw dataset to a prepared file; with `size`, images are resized to `size` × `size`."""
+    num_train, count = len(raw.train), len(raw.train) + len(raw.test)
+    if num_train == 0:
         raise BadInput("the source has no images to train on")
-    samples = chain(_read("train", found.train), _read("test", found.test))
+    samples = chain(_iterate("train", raw.train), _iterate("test", raw.test))
     image, label = next(samples)
-    gray = _is_gray(image) if found.gray is None else found.gray
-    batch, labels = [_pixels(image, size, gray)], [label]
+    gray = _is_gray(image) if raw.gray is None else raw.gray
+    batch, labels = [_to_array(image, size, gray)], [label]
     with h5py.File(path, "w", libver="earliest") as file:
-        writer = PreparedFileWriter(file, count, train, batch[0].shape)
+        writer = PreparedFileWriter(file, count, num_train, batch[0].shape)
         for image, label in samples:
             if len(batch) == BATCH:
                 writer.add(np.stack(batch))
                 batch.clear()
-                show("writing images", len(labels), count)
-            batch.append(_pixels(image, size, gray))
+                report_progress("writing images", len(labels), count)
+            batch.append(_to_array(image, size, gray))
             labels.append(label)
             if batch[-1].shape != writer.x.shape[1:]:
                 raise BadInput(
-                    f"images of mixed sizes: the first is {_words(writer.x.shape[1:])}, "
-                    f"number {len(labels)} is {_words(batch[-1].shape)}; give --size for a common side"
+                    f"images of mixed sizes: the first is {_format_shape(writer.x.shape[1:])}, "
+                    f"number {len(labels)} is {_format_shape(batch[-1].shape)}; give --size for a common side"
                 )
         writer.add(np.stack(batch))
-        y, names = _numbers(labels, found.names)
-        writer.complete(y, names, found.writer, found.writers, provenance)
+        y, class_names = _encode_labels(labels, raw.class_names)
+        writer.complete(y, class_names, raw.writer_ids, raw.writer_names, provenance)
 
 
-def _read(part: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
+def _iterate(split: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
+    """Yields each image with its label; names the image that cannot be read."""
     for i in range(len(samples)):
         try:
             yield samples[i]
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"image {i} of the {part} part cannot be read ({error})") from None
+            raise BadInput(f"image {i} of the {split} part cannot be read ({error})") from None
 
 
 def _is_gray(image: Any) -> bool:
@@ -70,8 +75,8 @@ def _is_gray(image: Any) -> bool:
     return getattr(image, "mode", None) in GRAY
 
 
-def _pixels(image: Any, size: int | None, gray: bool) -> np.ndarray:
-    """Returns an image as uint8 [H, W, C]; the shorter side is brought to `size`, the longer one cropped."""
+def _to_array(image: Any, size: int | None, gray: bool) -> np.ndarray:
+    """Returns an image as uint8 [H, W, C]; the shorter side is resized to `size`, the longer one cropped."""
     from PIL import Image
 
     side = None if size is None else (size, size)
@@ -81,14 +86,14 @@ def _pixels(image: Any, size: int | None, gray: bool) -> np.ndarray:
         image = Image.fromarray(image[:, :, 0] if gray and image.ndim == 3 else image)
     if not isinstance(image, Image.Image):
         raise BadInput(f"the source gives {type(image).__name__}, not images")
-    image = _eight_bits(image, gray)
+    image = _to_8_bits(image, gray)
     if side not in (None, (image.height, image.width)):
         transform = load_torchvision().transforms.functional
         image = transform.center_crop(transform.resize(image, size), size)
     return np.asarray(image).reshape(image.height, image.width, -1)
 
 
-def _eight_bits(image: Image, gray: bool) -> Image:
+def _to_8_bits(image: Image, gray: bool) -> Image:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         raise BadInput(
             f"the source has images of more than 8 bits per channel ({image.mode}): convert them first"
@@ -101,8 +106,8 @@ def _eight_bits(image: Image, gray: bool) -> Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _numbers(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Returns labels 0 … K − 1 and the names of the K classes that occur."""
+def _encode_labels(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns the labels as 0 … K − 1, and the names of the K classes that occur."""
     try:
         values = np.asarray(labels)
     except ValueError:
@@ -117,5 +122,5 @@ def _numbers(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[np.nda
     return y, tuple(str(names[int(k)]) for k in used)
 
 
-def _words(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))

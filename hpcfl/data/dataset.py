@@ -1,4 +1,4 @@
-"""What a dataset is."""
+"""The dataset that all clients share."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples, train part first, then test part; clients hold indices into it."""
+    """All samples: first the train samples, then the test samples. Clients hold indices into it."""
 
     x: np.ndarray
-    """Points [N, F], float32; or images [N, H, W, C], uint8, mapped from their file."""
+    """Points [N, F], float32; or images [N, H, W, C], uint8, as a memory map of the prepared file."""
     y: np.ndarray
     """Labels 0 … K − 1, [N], int64."""
-    names: tuple[str, ...]
-    """What each class is called."""
-    train: int
-    """Samples of the train part."""
+    class_names: tuple[str, ...]
+    """Name of each class."""
+    num_train: int
+    """Number of train samples."""
     checksum: str
-    """Of everything, as it was written."""
+    """Of the whole content, as stored in the prepared file."""
     checksum_images: str = ""
     file: Path | None = None
+    """The prepared file; None: generated data."""
     mean_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """Of the train part's pixels, per channel, where a pixel is 0 … 1."""
+    """Mean of each channel over the train images, with pixels scaled to 0 … 1; `std_C` likewise."""
     std_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    writer: np.ndarray | None = None
-    """Who made each sample, 0 … W − 1, [N]."""
+    writer_ids: np.ndarray | None = None
+    """Writer of each sample, 0 … W − 1, [N]; None: unknown."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Where it came from."""
+    """Source files, preparation date and package versions."""
 
     @property
     def classes(self) -> int:
-        return len(self.names)
+        return len(self.class_names)
 
     @property
     def is_images(self) -> bool:
@@ -44,6 +45,6 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample as networks take it: channels first."""
+        """Shape of one sample as networks take it: channels first."""
         size = self.x.shape[1:]
         return (size[2], size[0], size[1]) if self.is_images else size

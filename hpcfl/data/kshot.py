@@ -1,66 +1,70 @@
-"""n-way k-shot clients (FedProto; FedSAP, App. A): few classes, few samples of each, a common test set."""
+"""The n-way k-shot partition (FedProto; FedSAP, App. A): few classes per client, few samples per class."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from hpcfl.config.schema import PartitionConfig
-from hpcfl.data.partitioners import class_owners, stratified
+from hpcfl.data.partitioners import class_owners, stratified_split
 from hpcfl.errors import BadInput
 
 
 def nway_kshot(
-    y: np.ndarray, train: int, clients: int, settings: PartitionConfig, rng: np.random.Generator
+    y: np.ndarray, num_train: int, clients: int, settings: PartitionConfig, rng: np.random.Generator
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns every client's train, test and unlabelled samples.
 
-    n_i ~ N(μ_n, σ²), rounded, 2 … K; k_i ~ N(μ_k, σ²), rounded, at least 1. Training samples, and the
-    unlabelled ones, come from the train part and belong to one client each. Everyone tests on those samples
-    of the test part that are of its classes; where the data has no test part, one is set apart first.
+    Client i has n_i ~ N(μ_n, σ²) classes, rounded, in 2 … K, and k_i ~ N(μ_k, σ²) training samples per class,
+    rounded, at least 1. Training and unlabelled samples are train samples of the dataset, each of one client.
+    A client tests on all test samples of its classes, which clients share; where the dataset has no test
+    samples, some train samples are set apart first.
     """
-    everything = np.arange(len(y))
-    pool, common = everything[:train], everything[train:]
-    if len(common) == 0:
-        pool, common = stratified(pool, y, settings.train_fraction, rng)
-    known_C = np.unique(y[pool])
+    samples = np.arange(len(y))
+    train_pool, test_pool = samples[:num_train], samples[num_train:]
+    if len(test_pool) == 0:
+        train_pool, test_pool = stratified_split(train_pool, y, settings.train_fraction, rng)
+    classes_C = np.unique(y[train_pool])
     ways_M = np.clip(
-        _drawn(settings.ways, settings.deviation, clients, rng), min(2, len(known_C)), len(known_C)
+        _rounded_normal(settings.ways, settings.deviation, clients, rng),
+        min(2, len(classes_C)),
+        len(classes_C),
     )
-    shots_M = np.maximum(1, _drawn(settings.shots, settings.deviation, clients, rng))
-    owners = class_owners(ways_M, len(known_C), rng)
-    owns_MC = np.array([[client in mine for mine in owners] for client in range(clients)])
-    extra_MC = _shared_out(settings.unlabelled, owns_MC)
+    shots_M = np.maximum(1, _rounded_normal(settings.shots, settings.deviation, clients, rng))
+    owners_C = class_owners(ways_M, len(classes_C), rng)
+    owns_MC = np.array([[client in owners for owners in owners_C] for client in range(clients)])
+    unlabelled_MC = _spread_evenly(settings.unlabelled, owns_MC)
     train_M: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    pool_M: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    for place, (k, mine) in enumerate(zip(known_C, owners, strict=True)):
-        deck = rng.permutation(pool[y[pool] == k])
-        sizes = np.concatenate([shots_M[mine], extra_MC[mine, place]])
-        if sizes.sum() > len(deck):
+    unlabelled_M: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for c, (k, owners) in enumerate(zip(classes_C, owners_C, strict=True)):
+        shuffled = rng.permutation(train_pool[y[train_pool] == k])
+        sizes = np.concatenate([shots_M[owners], unlabelled_MC[owners, c]])
+        if sizes.sum() > len(shuffled):
             raise BadInput(
-                f"partition.name = 'nway_kshot': the {len(mine)} clients of class {k} ask for {sizes.sum()} "
-                f"training samples, it has {len(deck)}; lower partition.shots, partition.ways, "
-                "partition.unlabelled or federation.clients"
+                f"partition.name = 'nway_kshot': the {len(owners)} clients of class {k} ask for "
+                f"{sizes.sum()} training samples, it has {len(shuffled)}; lower partition.shots, "
+                "partition.ways, partition.unlabelled or federation.clients"
             )
-        hands = np.split(deck[: sizes.sum()], np.cumsum(sizes)[:-1]) if len(mine) else []
-        for client, shots, extra in zip(mine, hands[: len(mine)], hands[len(mine) :], strict=True):
-            train_M[client].append(shots)
-            pool_M[client].append(extra)
+        pieces = np.split(shuffled[: sizes.sum()], np.cumsum(sizes)[:-1]) if len(owners) else []
+        train_pieces, unlabelled_pieces = pieces[: len(owners)], pieces[len(owners) :]
+        for client, train, unlabelled in zip(owners, train_pieces, unlabelled_pieces, strict=True):
+            train_M[client].append(train)
+            unlabelled_M[client].append(unlabelled)
     return [
         (
             np.sort(np.concatenate(train_M[client])),
-            common[np.isin(y[common], known_C[owns_MC[client]])],
-            np.sort(np.concatenate(pool_M[client])),
+            test_pool[np.isin(y[test_pool], classes_C[owns_MC[client]])],
+            np.sort(np.concatenate(unlabelled_M[client])),
         )
         for client in range(clients)
     ]
 
 
-def _drawn(mean: float, deviation: float, number: int, rng: np.random.Generator) -> np.ndarray:
+def _rounded_normal(mean: float, deviation: float, number: int, rng: np.random.Generator) -> np.ndarray:
     return np.rint(rng.normal(mean, deviation, number)).astype(np.int64)
 
 
-def _shared_out(total: int, owns_MC: np.ndarray) -> np.ndarray:
-    """Returns `total` of each client spread evenly over its classes; the first ones take the remainder."""
+def _spread_evenly(total: int, owns_MC: np.ndarray) -> np.ndarray:
+    """Returns each client's `total` split evenly over its classes; the first classes take the remainder."""
     number_M1 = owns_MC.sum(1, keepdims=True)
-    place_MC = owns_MC.cumsum(1) - 1
-    return np.where(owns_MC, total // number_M1 + (place_MC < total % number_M1), 0)
+    rank_MC = owns_MC.cumsum(1) - 1
+    return np.where(owns_MC, total // number_M1 + (rank_MC < total % number_M1), 0)

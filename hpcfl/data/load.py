@@ -1,4 +1,4 @@
-"""How a configuration finds its dataset."""
+"""Loads the dataset that a configuration names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hpcfl.errors import BadInput, nearest
 
 
 def load_dataset(settings: DataConfig) -> Dataset:
-    """Returns the dataset that the configuration names; images themselves are not read yet."""
+    """Returns the dataset that the configuration names; images are memory-mapped, not read."""
     if settings.name == "spiral":
         x, y = spiral(settings)
-        arms = tuple(f"arm {k}" for k in range(CLASSES))
-        return Dataset(x, y, arms, len(y), hashlib.blake2b(x.tobytes(), digest_size=16).hexdigest())
+        class_names = tuple(f"arm {k}" for k in range(CLASSES))
+        checksum = hashlib.blake2b(x.tobytes(), digest_size=16).hexdigest()
+        return Dataset(x, y, class_names, len(y), checksum)
 
     path = prepared_path(settings.root, settings.name)
     if is_prepared(path):
@@ -28,9 +29,9 @@ def load_dataset(settings: DataConfig) -> Dataset:
             f"data.name = {settings.name!r}: not prepared in {root}; "
             f"run once, where there is internet: hpcfl data prepare {settings.name} --root {settings.root}"
         )
-    there = prepared_names(settings.root)
-    choice = ["spiral", *there, *KNOWN_DATASETS]
+    prepared = prepared_names(settings.root)
+    choices = ["spiral", *prepared, *KNOWN_DATASETS]
     raise BadInput(
         f"data.name = {settings.name!r}: no such dataset; built in: spiral; prepared in {root}: "
-        f"{', '.join(there) or 'none'}; hpcfl data list shows more{nearest(settings.name, choice)}"
+        f"{', '.join(prepared) or 'none'}; hpcfl data list shows more{nearest(settings.name, choices)}"
     )

@@ -1,4 +1,4 @@
-"""Reads .npz files of plain arrays; nothing in them is ever run."""
+"""Reads .npz files of plain arrays, without unpickling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcfl.errors import BadInput
 
 
 def read_npz(path: str | Path, what: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of an .npz, whose checksums are verified on the way; `what` names it in an error."""
+    """Returns the arrays of an .npz file, with checksums verified; `what` names the file in errors."""
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -1,4 +1,4 @@
-"""Partitions: from labels and a seed to each client's train and test indices. Pure functions."""
+"""Partitions a dataset among clients: from labels and a seed to each client's sample indices."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from hpcfl.errors import BadInput
 from hpcfl.utils.seeds import generator
 
 MIN_SAMPLES = 10
+"""Default of `partition.min_samples`."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One client's samples: indices into the dataset."""
+    """Indices of one client's samples in the dataset."""
 
     train: np.ndarray
     test: np.ndarray
@@ -30,20 +31,20 @@ def partition(
     y: np.ndarray,
     clients: int,
     settings: PartitionConfig,
-    train: int | None = None,
-    writer: np.ndarray | None = None,
+    num_train: int | None = None,
+    writer_ids: np.ndarray | None = None,
 ) -> list[Split]:
-    """Returns the split of every client; `train` samples, all if not given, are the dataset's train part."""
+    """Returns the split of every client; the first `num_train` samples, by default all, are train samples."""
     parts: Sequence[tuple[np.ndarray, ...]]
     if settings.file is not None:
         parts = read_split(settings.file, len(y), clients)
     elif settings.name == "nway_kshot":
         rng = generator(settings.seed, "partition")
-        parts = nway_kshot(y, len(y) if train is None else train, clients, settings, rng)
+        parts = nway_kshot(y, len(y) if num_train is None else num_train, clients, settings, rng)
     elif settings.style == "published":
         parts = published.partition(y, clients, settings)
     else:
-        parts = _own(y, clients, settings, writer)
+        parts = _stratified(y, clients, settings, writer_ids)
     splits = [Split(*part) for part in parts]
     for client, split in enumerate(splits):
         for name, part in (("train", split.train), ("test", split.test)):
@@ -61,25 +62,25 @@ def partition(
     return splits
 
 
-def _own(
-    y: np.ndarray, clients: int, settings: PartitionConfig, writer: np.ndarray | None
+def _stratified(
+    y: np.ndarray, clients: int, settings: PartitionConfig, writer_ids: np.ndarray | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns what each client is dealt, its classes split alike into train and test."""
+    """Returns every client's train and test samples, with the same train fraction of each class."""
     rng = generator(settings.seed, "partition")
-    least = settings.min_samples or MIN_SAMPLES
-    if len(y) < clients * least:
+    min_samples = settings.min_samples or MIN_SAMPLES
+    if len(y) < clients * min_samples:
         raise BadInput(
             f"federation.clients = {clients}: {len(y)} samples do not give every client the "
-            f"partition.min_samples = {least}"
+            f"partition.min_samples = {min_samples}"
         )
     parts: Sequence[np.ndarray]
     match settings.name:
         case "iid":
             parts = np.array_split(rng.permutation(len(y)), clients)
         case "dirichlet":
-            parts = partitioners.dirichlet(y, clients, settings.alpha, least, rng)
+            parts = partitioners.dirichlet(y, clients, settings.alpha, min_samples, rng)
         case "pathological":
-            parts = partitioners.pathological(y, clients, settings.classes_per_client, least, rng)
+            parts = partitioners.pathological(y, clients, settings.classes_per_client, min_samples, rng)
         case _:
-            parts = partitioners.natural(writer, clients, least, rng)
-    return [partitioners.stratified(part, y, settings.train_fraction, rng) for part in parts]
+            parts = partitioners.natural(writer_ids, clients, min_samples, rng)
+    return [partitioners.stratified_split(part, y, settings.train_fraction, rng) for part in parts]

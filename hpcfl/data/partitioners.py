@@ -1,4 +1,4 @@
-"""Ways to deal samples to clients: each returns the clients' indices."""
+"""Partitioners: each returns the sample indices of every client."""
 
 from __future__ import annotations
 
@@ -8,153 +8,156 @@ import numpy as np
 
 from hpcfl.errors import BadInput
 
-TRIES = 1000
+MAX_DRAWS = 1000
 
 Rng = np.random.Generator | np.random.RandomState
 Draw = tuple[np.ndarray, Callable[[], list[np.ndarray]]]
-"""How many samples each client would hold, and who would hold which."""
+"""Number of samples of each client, and a function that returns each client's samples."""
 
 
 def dirichlet(
-    y: np.ndarray, clients: int, alpha: float, least: int, rng: Rng, rounding: np.ufunc = np.rint
+    y: np.ndarray, clients: int, alpha: float, min_samples: int, rng: Rng, rounding: np.ufunc = np.rint
 ) -> list[np.ndarray]:
-    """Each class is dealt by a Dirichlet draw; a client that holds its even share takes no more.
+    """Splits each class by Dirichlet proportions; a client that has its even share gets no more samples.
 
-    That rule, and drawing again until every client has enough, is the papers' common practice; with numpy's
-    legacy generator and cuts rounded down these are their draws, in their order. Rounded down, shares that
-    add up to 0.999… leave one sample of nearly every class to the last client.
+    That rule, and drawing again until every client has enough samples, is the papers' common practice. With
+    numpy's legacy generator and cuts rounded down these are the papers' draws, in their order. Rounded down,
+    proportions that add up to 0.999… leave one sample of nearly every class to the last client.
     """
-    of_class = _by_class(y)
+    class_indices = _indices_by_class(y)
 
     def draw() -> Draw | None:
-        held, dealt = np.zeros(clients, dtype=np.int64), []
-        for members in of_class:
+        sizes_M, class_cuts = np.zeros(clients, dtype=np.int64), []
+        for members in class_indices:
             indices = members.copy()
             rng.shuffle(indices)
-            share = rng.dirichlet(np.full(clients, alpha)) * (held < len(y) / clients)
-            if not share.sum() > 0:  # α so small that every share left is zero
+            share = rng.dirichlet(np.full(clients, alpha)) * (sizes_M < len(y) / clients)
+            if not share.sum() > 0:  # α is so small that every remaining share is 0
                 return None
             cuts = rounding(np.cumsum(share / share.sum()) * len(indices)).astype(np.int64)[:-1]
-            held += np.diff(cuts, prepend=0, append=len(indices))
-            dealt.append((indices, cuts))
-        return held, lambda: _joined([np.split(indices, cuts) for indices, cuts in dealt])
+            sizes_M += np.diff(cuts, prepend=0, append=len(indices))
+            class_cuts.append((indices, cuts))
+        return sizes_M, lambda: _join_classes([np.split(indices, cuts) for indices, cuts in class_cuts])
 
-    return _until(least, clients, draw, f"partition.alpha = {alpha}")
+    return _draw_until_enough(min_samples, clients, draw, f"partition.alpha = {alpha}")
 
 
 def pathological(
-    y: np.ndarray, clients: int, classes_per_client: int, least: int, rng: np.random.Generator
+    y: np.ndarray, clients: int, classes_per_client: int, min_samples: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Each client has so many classes, each class an owner; its owners' shares are drawn from U(0.1, 1)."""
-    of_class = _by_class(y)
-    classes, wanted = len(of_class), f"partition.classes_per_client = {classes_per_client}"
+    """Gives each client a fixed number of classes; clients' shares of a class are drawn from U(0.1, 1)."""
+    class_indices = _indices_by_class(y)
+    classes, setting = len(class_indices), f"partition.classes_per_client = {classes_per_client}"
     if classes_per_client > classes:
-        raise BadInput(f"{wanted}: the data has {classes} classes")
+        raise BadInput(f"{setting}: the data has {classes} classes")
     if clients * classes_per_client < classes:
         raise BadInput(
-            f"{wanted}: with {clients} clients some of the {classes} classes would belong to nobody"
+            f"{setting}: with {clients} clients some of the {classes} classes would belong to nobody"
         )
 
     def draw() -> Draw:
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for k, mine in enumerate(class_owners(np.full(clients, classes_per_client), classes, rng)):
-            indices = rng.permutation(of_class[k])
-            if len(indices) < len(mine):
-                raise BadInput(f"{wanted}: class {k} has {len(indices)} samples for its {len(mine)} clients")
-            share = rng.uniform(0.1, 1.0, len(mine))
-            spare = len(indices) - len(mine)  # everyone has a sample; the rest is cut by shares
-            cuts = np.arange(1, len(mine)) + np.rint(np.cumsum(share / share.sum())[:-1] * spare).astype(int)
-            for client, part in zip(mine, np.split(indices, cuts), strict=True):
+        for k, owners in enumerate(class_owners(np.full(clients, classes_per_client), classes, rng)):
+            indices, number = rng.permutation(class_indices[k]), len(owners)
+            if len(indices) < number:
+                raise BadInput(f"{setting}: class {k} has {len(indices)} samples for its {number} clients")
+            share = rng.uniform(0.1, 1.0, number)
+            rest = len(indices) - number  # each client gets one sample; the rest is split by shares
+            cuts = np.arange(1, number) + np.rint(np.cumsum(share / share.sum())[:-1] * rest).astype(int)
+            for client, part in zip(owners, np.split(indices, cuts), strict=True):
                 parts[client].append(part)
         return np.array([sum(map(len, part)) for part in parts]), lambda: list(map(np.concatenate, parts))
 
-    return _until(least, clients, draw, wanted)
+    return _draw_until_enough(min_samples, clients, draw, setting)
 
 
-def _until(least: int, clients: int, draw: Callable[[], Draw | None], wanted: str) -> list[np.ndarray]:
-    """Returns the first draw that gives every client enough."""
+def _draw_until_enough(
+    min_samples: int, clients: int, draw: Callable[[], Draw | None], setting: str
+) -> list[np.ndarray]:
+    """Returns the first draw that gives every client at least `min_samples`."""
     best = 0
-    for _ in range(TRIES):
+    for _ in range(MAX_DRAWS):
         drawn = draw()
         if drawn is None:
             continue
-        held, parts = drawn
-        if held.min() >= least:
-            return parts()
-        best = max(best, int(held.min()))
+        sizes_M, client_indices = drawn
+        if sizes_M.min() >= min_samples:
+            return client_indices()
+        best = max(best, int(sizes_M.min()))
     raise BadInput(
-        f"{wanted}: none of {TRIES} draws gave each of {clients} clients "
-        f"partition.min_samples = {least} samples; the best left one with {best}"
+        f"{setting}: none of {MAX_DRAWS} draws gave each of {clients} clients "
+        f"partition.min_samples = {min_samples} samples; the best left one with {best}"
     )
 
 
-def _by_class(y: np.ndarray) -> list[np.ndarray]:
+def _indices_by_class(y: np.ndarray) -> list[np.ndarray]:
     return [np.flatnonzero(y == k) for k in range(int(y.max()) + 1)]
 
 
-def _joined(dealt: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Returns each client's samples from every class's parts."""
-    return [np.concatenate(parts) for parts in zip(*dealt, strict=True)]
+def _join_classes(class_parts: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Returns each client's samples, joined over the classes."""
+    return [np.concatenate(parts) for parts in zip(*class_parts, strict=True)]
 
 
 def class_owners(number_M: np.ndarray, classes: int, rng: np.random.Generator) -> list[list[int]]:
     """Returns the clients of each class, where client i has `number_M[i]` classes.
 
-    Classes are dealt from shuffled decks, so any two differ by at most one in their number of clients.
+    Classes are taken one by one from a shuffled list of all classes, which is shuffled anew when it is empty,
+    so the numbers of clients of any two classes differ by at most one.
     """
     owners: list[list[int]] = [[] for _ in range(classes)]
-    deck: list[int] = []
+    remaining: list[int] = []
     for client, number in enumerate(number_M):
-        mine: set[int] = set()
-        while len(mine) < number:
-            if not deck:  # the next card must be one that this client does not hold
-                fresh = rng.permutation(classes).tolist()
-                deck = [k for k in fresh if k in mine] + [k for k in fresh if k not in mine]
-            k = deck.pop()
-            mine.add(k)
+        assigned: set[int] = set()
+        while len(assigned) < number:
+            if not remaining:  # taken from the end: classes that this client does not have come first
+                order = rng.permutation(classes).tolist()
+                remaining = [k for k in order if k in assigned] + [k for k in order if k not in assigned]
+            k = remaining.pop()
+            assigned.add(k)
             owners[k].append(client)
     return owners
 
 
 def natural(
-    writer: np.ndarray | None, clients: int, least: int, rng: np.random.Generator
+    writer_ids: np.ndarray | None, clients: int, min_samples: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """A client is a writer: so many of those that have enough samples, drawn by the seed."""
-    if writer is None:
+    """Makes each client one writer, drawn from the writers with at least `min_samples` samples."""
+    if writer_ids is None:
         raise BadInput("partition.name = 'natural': this dataset does not say who wrote what")
-    sizes = np.bincount(writer)
-    enough = np.flatnonzero(sizes >= least)
-    if len(enough) < clients:
+    sizes = np.bincount(writer_ids)
+    candidates = np.flatnonzero(sizes >= min_samples)
+    if len(candidates) < clients:
         raise BadInput(
-            f"federation.clients = {clients}: only {len(enough)} of {len(sizes)} writers have "
-            f"partition.min_samples = {least} samples"
+            f"federation.clients = {clients}: only {len(candidates)} of {len(sizes)} writers have "
+            f"partition.min_samples = {min_samples} samples"
         )
-    chosen = np.sort(rng.choice(enough, clients, replace=False))
-    order = np.argsort(writer, kind="stable")
+    chosen = np.sort(rng.choice(candidates, clients, replace=False))
+    order = np.argsort(writer_ids, kind="stable")
     first = np.concatenate([[0], np.cumsum(sizes)])
-    return [order[first[who] : first[who + 1]] for who in chosen]
+    return [order[first[writer] : first[writer + 1]] for writer in chosen]
 
 
-def stratified(
-    part: np.ndarray, y: np.ndarray, fraction: float, rng: np.random.Generator
+def stratified_split(
+    indices: np.ndarray, y: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns train and test samples: `fraction` of each class and of all, every class in training.
+    """Returns train and test samples: `fraction` of each class and of all, each class in the train samples.
 
-    What rounding gives one class too much the next, in random order, has less, so that clients of many small
-    classes have their share of test samples too.
+    The rounding error of a class is carried over to the next, in random order, so that clients with many
+    small classes get their share of test samples too.
     """
-    train, test, wanted = [], [], 0.0
-    for k in rng.permutation(np.unique(y[part])):
-        indices = rng.permutation(part[y[part] == k])
-        wanted += fraction * len(indices)
-        cut = min(max(1, int(wanted + 0.5)), len(indices))
-        wanted -= cut
-        train.append(indices[:cut])
-        test.append(indices[cut:])
-    # where classes of one sample took all, the first larger one gives one back, if any was to be tested
-    if not any(map(len, test)) and int(fraction * len(part) + 0.5) < len(part):
-        for at, indices in enumerate(train):
-            if len(indices) > 1:
-                train[at], test[at] = indices[:-1], indices[-1:]
+    train, test, target = [], [], 0.0
+    for k in rng.permutation(np.unique(y[indices])):
+        members = rng.permutation(indices[y[indices] == k])
+        target += fraction * len(members)
+        cut = min(max(1, int(target + 0.5)), len(members))
+        target -= cut
+        train.append(members[:cut])
+        test.append(members[cut:])
+    # where classes of one sample left no test sample although there should be one, a larger class gives one
+    if not any(map(len, test)) and int(fraction * len(indices) + 0.5) < len(indices):
+        for at, members in enumerate(train):
+            if len(members) > 1:
+                train[at], test[at] = members[:-1], members[-1:]
                 break
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

@@ -1,4 +1,4 @@
-"""The prepared file: one HDF5 per dataset, images contiguous so that all ranks of a node map one copy."""
+"""The prepared file: one HDF5 file per dataset, with contiguous images that ranks of a node memory-map."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hpcfl.data.dataset import Dataset
 from hpcfl.errors import BadInput
 
 FORMAT = 1
-DIGEST = 16
+DIGEST_BYTES = 16
 CHUNK = 1 << 24
-"""Bytes per read when a file is verified."""
+"""Bytes per read while images are verified."""
 _VERIFIED: set[tuple[int, int, int, str]] = set()
-"""Files that this process has verified: a study reads them once."""
+"""Files that this process has verified already, so that a study verifies each file once."""
 
 
 def prepared_path(root: str | Path, name: str) -> Path:
-    """Returns where a prepared dataset lies."""
+    """Returns the path of a prepared dataset."""
     return Path(root) / f"{name}.h5"
 
 
 def is_prepared(path: Path) -> bool:
-    """Says whether there is a file; where that may not be known, says so."""
+    """Returns whether the file exists; raises BadInput if that cannot be checked."""
     try:
         return path.is_file()
     except OSError as error:
@@ -37,7 +37,7 @@ def is_prepared(path: Path) -> bool:
 
 
 def prepared_names(root: str | Path) -> list[str]:
-    """Returns the names of the files in a directory that may be prepared datasets."""
+    """Returns the names of the datasets in a directory: of all its .h5 files."""
     try:
         return sorted(path.stem for path in Path(root).glob("*.h5") if path.is_file())
     except OSError as error:
@@ -45,21 +45,21 @@ def prepared_names(root: str | Path) -> list[str]:
 
 
 class PreparedFileWriter:
-    """Writes a prepared file, batch by batch; `complete` adds what is known at the end."""
+    """Writes a prepared file: images batch by batch with `add`, all else at the end with `complete`."""
 
-    def __init__(self, file: h5py.File, count: int, train: int, shape: tuple[int, ...]):
+    def __init__(self, file: h5py.File, count: int, num_train: int, shape: tuple[int, ...]):
         self.file = file
         self.x = self.file.create_dataset("x", (count, *shape), dtype="u1")
-        self.train, self.done = train, 0
-        self.digest = hashlib.blake2b(digest_size=DIGEST)
+        self.num_train, self.done = num_train, 0
+        self.digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self.sum_C = np.zeros(shape[2], dtype=np.int64)
         self.squares_C = np.zeros(shape[2], dtype=np.int64)
 
     def add(self, images_BHWC: np.ndarray) -> None:
-        """Appends images; those of the train part count for mean and deviation."""
+        """Appends images; train images count for the mean and the standard deviation."""
         self.x[self.done : self.done + len(images_BHWC)] = images_BHWC
         self.digest.update(images_BHWC.tobytes())
-        pixels = images_BHWC[: max(0, self.train - self.done)].astype(np.int64)
+        pixels = images_BHWC[: max(0, self.num_train - self.done)].astype(np.int64)
         self.sum_C += pixels.sum((0, 1, 2))
         self.squares_C += (pixels * pixels).sum((0, 1, 2))
         self.done += len(images_BHWC)
@@ -67,19 +67,19 @@ class PreparedFileWriter:
     def complete(
         self,
         y: np.ndarray,
-        names: tuple[str, ...],
-        writer: np.ndarray | None,
-        writers: tuple[str, ...],
+        class_names: tuple[str, ...],
+        writer_ids: np.ndarray | None,
+        writer_names: tuple[str, ...],
         provenance: Mapping[str, Any],
     ) -> None:
-        """Adds labels, checksums, statistics and where it all came from."""
+        """Adds labels, checksums, pixel statistics and provenance."""
         assert self.done == len(self.x) == len(y)
-        pixels = self.train * self.x.shape[1] * self.x.shape[2] * 255
+        pixels = self.num_train * self.x.shape[1] * self.x.shape[2] * 255
         mean_C = self.sum_C / pixels
         std_C = np.sqrt(np.maximum(self.squares_C / (pixels * 255) - mean_C**2, 0))
         attributes = {
             "format": FORMAT,
-            "train": self.train,
+            "train": self.num_train,
             "mean": mean_C,
             "std": np.where(std_C > 0, std_C, 1.0),
             "checksum_images": self.digest.hexdigest(),
@@ -87,16 +87,16 @@ class PreparedFileWriter:
         }
         self.file.attrs.update(attributes)
         self.file["y"] = y.astype("<i8")
-        self.file["names"] = np.array(names, dtype=h5py.string_dtype())
-        if writer is not None:
-            self.file["writer"] = writer.astype("<i8")
-            self.file["writers"] = np.array(writers, dtype=h5py.string_dtype())
+        self.file["names"] = np.array(class_names, dtype=h5py.string_dtype())
+        if writer_ids is not None:
+            self.file["writer"] = writer_ids.astype("<i8")
+            self.file["writers"] = np.array(writer_names, dtype=h5py.string_dtype())
         self.file.attrs["checksum"] = _checksum(self.file)
 
 
 def _checksum(file: h5py.File) -> str:
-    """Returns the checksum of the content; images enter by their own. Who made it, and when, does not."""
-    digest = hashlib.blake2b(digest_size=DIGEST)
+    """Returns the checksum of the content, with images by their own checksum and without the provenance."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name in ("format", "train", "mean", "std", "checksum_images"):
         digest.update(f"{name} {np.asarray(file.attrs[name]).tolist()}\n".encode())
     digest.update(f"x {file['x'].shape} {file['x'].dtype}\n".encode())
@@ -108,11 +108,11 @@ def _checksum(file: h5py.File) -> str:
 
 
 def open_prepared(path: Path) -> Dataset:
-    """Returns the dataset of a prepared file, its images mapped; all but the images is verified."""
+    """Returns the dataset of a prepared file, images as a memory map; verifies all but the images."""
     try:
         with open(path, "rb") as stream, h5py.File(path, "r", locking=False) as file:
             if not os.path.samestat(os.fstat(stream.fileno()), os.fstat(file.id.get_vfd_handle())):
-                return open_prepared(path)  # another was renamed into its place in between
+                return open_prepared(path)  # replaced by another file between the two opens
             if "checksum_images" not in file.attrs:
                 raise BadInput(f"{path} is an HDF5 file, but not one that `hpcfl data prepare` made")
             if file.attrs["format"] != FORMAT:
@@ -126,7 +126,7 @@ def open_prepared(path: Path) -> Dataset:
             if offset is None or path.stat().st_size < offset + images.size:
                 raise _damaged(path, "it is truncated")
             return Dataset(
-                # private and writable, so that torch takes it; nobody writes, so pages stay shared
+                # copy-on-write, because torch wants writable memory; nothing writes, so pages stay shared
                 np.memmap(stream, dtype=np.uint8, mode="c", offset=offset, shape=images.shape),
                 file["y"][()],
                 tuple(file["names"].asstr()[()]),
@@ -150,24 +150,24 @@ def open_prepared(path: Path) -> Dataset:
 
 
 def verify_images(data: Dataset) -> None:
-    """Reads every image and raises BadInput if one was altered; the node has them in memory afterwards."""
+    """Reads all images and raises BadInput if any was altered; leaves them in the node's page cache."""
     if data.file is None:
         return
-    there = os.stat(data.file)
-    known = (there.st_dev, there.st_ino, there.st_mtime_ns, data.checksum_images)
-    if known in _VERIFIED:
+    status = os.stat(data.file)
+    file_key = (status.st_dev, status.st_ino, status.st_mtime_ns, data.checksum_images)
+    if file_key in _VERIFIED:
         return
-    digest = hashlib.blake2b(digest_size=DIGEST)
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     flat = data.x.reshape(-1)
     for start in range(0, len(flat), CHUNK):
         digest.update(flat[start : start + CHUNK].data)
     if data.checksum_images != digest.hexdigest():
         raise _damaged(data.file, "its images were altered")
-    _VERIFIED.add(known)
+    _VERIFIED.add(file_key)
 
 
-def _damaged(path: Path, how: str) -> BadInput:
+def _damaged(path: Path, reason: str) -> BadInput:
     return BadInput(
-        f"cannot use {path}: {how}; "
+        f"cannot use {path}: {reason}; "
         f"make it again as before, with --fresh: hpcfl data prepare {path.stem} --root {path.parent} …"
     )

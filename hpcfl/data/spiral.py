@@ -1,4 +1,4 @@
-"""The synthetic spiral: six arms in the plane (ProtoNorm, supplement A; it comes from FedNH)."""
+"""The synthetic spiral dataset: six arms in the plane (FedNH; ProtoNorm, supplement A)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CLASSES = 6
 
 
 def spiral(settings: DataConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the points, each coordinate standardised over all of them, and their arms.
+    """Returns points and labels; each coordinate is standardised over all points, a label is the arm.
 
-    Point i of n on arm k lies at radius r_i from 1 to 10 and angle ω: x = r sin ω, y = r cos ω. FedNH's
-    generator has ω from 2πk/6 to 2π(k+1)/6 evenly, plus 0.5·U(0, 1). Supplement A prints a sweep of k·π/3
-    (a stray k) plus normal noise of deviation 1, as wide as the arms lie apart, so FedNH's is the default.
-    Raw radii up to 10 make λ = 10 diverge at the papers' learning rate, hence the standardisation
-    (images are standardised too). The points are the same for every seed of a run.
+    Point i of n on arm k has radius r_i from 1 to 10 and angle ω: x = r sin ω, y = r cos ω. In FedNH's
+    generator, the default, ω goes from 2πk/6 to 2π(k+1)/6 in even steps, plus 0.5·U(0, 1). Supplement A
+    prints a sweep of k·π/3 (with a stray k) plus normal noise of deviation 1, as wide as the distance of two
+    arms. Points are standardised, as images are, because radii up to 10 make λ = 10 diverge at the
+    papers' learning rate. The points are the same for every seed of a run.
     """
     n = settings.samples_per_class
     rng = generator(0, "spiral")

@@ -1,4 +1,4 @@
-"""A split as a file: an .npz of `train_0`, `test_0`, and where there are any `unlabelled_0`, and so on."""
+"""Reads and writes splits as .npz files with `train_0`, `test_0`, optionally `unlabelled_0`, `train_1`, …"""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.files import move_into_place, temporary_path
 
 PARTS = ("train", "test", "unlabelled")
 
 
 def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, ...]]:
-    """Returns every client's samples, exactly as given: indices into the prepared order."""
-    found = read_npz(file, f"partition.file = {file!r}")
-    there = 0
-    while f"train_{there}" in found and f"test_{there}" in found:
-        there += 1
-    if there != clients:
+    """Returns every client's train, test and unlabelled samples, exactly as in the file."""
+    arrays = read_npz(file, f"partition.file = {file!r}")
+    in_file = 0
+    while f"train_{in_file}" in arrays and f"test_{in_file}" in arrays:
+        in_file += 1
+    if in_file != clients:
         raise BadInput(
-            f"partition.file = {file!r}: it has train_i and test_i of {there} clients, counted from 0, "
+            f"partition.file = {file!r}: it has train_i and test_i of {in_file} clients, counted from 0, "
             f"but federation.clients = {clients}"
         )
-    none = np.zeros(0, dtype=np.int64)
+    empty = np.zeros(0, dtype=np.int64)
     split = []
     for client in range(clients):
-        parts = [found.get(f"{part}_{client}", none) for part in PARTS]
+        parts = [arrays.get(f"{part}_{client}", empty) for part in PARTS]
         for part, index in zip(PARTS, parts, strict=True):
             if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
                 raise BadInput(f"partition.file = {file!r}: {part}_{client} must be a list of integers")
@@ -36,22 +36,22 @@ def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, 
                 raise BadInput(
                     f"partition.file = {file!r}: {part}_{client} points beyond the data's {samples} samples"
                 )
-        used = np.concatenate(parts)
-        if len(np.unique(used)) < len(used):
+        client_samples = np.concatenate(parts)
+        if len(np.unique(client_samples)) < len(client_samples):
             raise BadInput(f"partition.file = {file!r}: client {client} has a sample twice")
         split.append(tuple(part.astype(np.int64) for part in parts))
     return split
 
 
 def write_split(path: Path, split: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
-    """Writes a split, so that another run, or another program, can use it exactly."""
-    columns = {
+    """Writes a split, so that another run or program can use exactly the same."""
+    arrays = {
         f"{part}_{client}": index
         for client, parts in enumerate(split)
         for part, index in zip(PARTS, parts, strict=True)
         if part != "unlabelled" or len(index)
     }
-    with part_file(path) as part:
-        with open(part, "wb") as file:  # savez would add .npz to a name
-            np.savez(file, allow_pickle=False, **columns)
-        move_into_place(part, path)
+    with temporary_path(path) as temporary:
+        with open(temporary, "wb") as file:  # given a name, savez would append .npz
+            np.savez(file, allow_pickle=False, **arrays)
+        move_into_place(temporary, path)

@@ -1,1 +1,1 @@
-"""`hpcfl doctor`: facts that every rank gathers, and checks that are functions of these facts alone."""
+"""`hpcfl doctor`: information that every rank collects, and checks that depend on it alone."""

@@ -1,4 +1,4 @@
-"""The command: every rank looks, rank 0 judges and prints, all end alike."""
+"""`hpcfl doctor`: all ranks collect information, rank 0 checks it and prints, all return the same code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcfl.comm.communicator import Communicator, ControlFlags, open_communicator
-from hpcfl.comm.launcher import SETTLE, Launcher, find_launcher, is_first_process
+from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
 from hpcfl.comm.serial import SerialCommunicator
 from hpcfl.config.loading import load_config
 from hpcfl.config.schema import Config
@@ -25,16 +25,16 @@ from hpcfl.runtime.exit_handling import DONE, FAILED, LauncherWatchdog, run_guar
 if TYPE_CHECKING:
     from hpcfl.doctor.rank_info import RankInfo
 
-PATIENCE = 300.0
-"""Seconds that one step may take."""
+MAX_STEP_SECONDS = 300.0
+"""A step that takes longer ends the command."""
 
 
 class StepTimeout(threading.Thread):
-    """Ends this rank, and says at what, if a step takes too long: a file system or MPI may never answer."""
+    """Ends this rank and names the step if one takes too long: a file system or MPI may never answer."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.says, self.over = is_first_process(), threading.Event()
+        self.is_first, self.finished = is_first_process(), threading.Event()
         self.step("reading the configuration")
 
     def __enter__(self) -> StepTimeout:
@@ -42,101 +42,107 @@ class StepTimeout(threading.Thread):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.over.set()
+        self.finished.set()
 
-    def step(self, what: str, alone: bool = True) -> None:
-        """Begins the next step; one that waits for others is only spoken of by one rank."""
-        self.what, self.since, self.alone = what, time.monotonic(), alone
+    def step(self, description: str, alone: bool = True) -> None:
+        """Begins the next step; a timeout of one that waits for other ranks is reported by the first only."""
+        self.description, self.since, self.alone = description, time.monotonic(), alone
 
     def run(self) -> None:
-        while time.monotonic() - self.since < PATIENCE:
-            if self.over.wait(min(1.0, PATIENCE / 4)):
+        while time.monotonic() - self.since < MAX_STEP_SECONDS:
+            if self.finished.wait(min(1.0, MAX_STEP_SECONDS / 4)):
                 return
-        if self.alone or self.says:
-            text = f"hpcfl: {os.uname().nodename} stood still for {PATIENCE:g} s: {self.what}\n"
+        if self.alone or self.is_first:
+            text = (
+                f"hpcfl: {os.uname().nodename} stood still for {MAX_STEP_SECONDS:g} s: {self.description}\n"
+            )
             os.write(2, text.encode(errors="replace"))
-        time.sleep(SETTLE)
+        time.sleep(OUTPUT_DELAY)
         os._exit(FAILED)
 
 
 def run_doctor(path: str | None, settings: Sequence[str], out: str | None) -> int:
     """Checks the machine for a run, prints one line for each check, and returns the exit code.
 
-    Processes that a launcher started but MPI does not link are a finding, not an error: the first speaks.
+    Processes that a launcher started but MPI does not connect are a finding, reported by the first.
     """
-    with StepTimeout() as patience:
-        return _meet(find_launcher(), path, settings, out, patience)
+    with StepTimeout() as timeout:
+        return _connect(find_launcher(), path, settings, out, timeout)
 
 
-def _meet(
-    found: Launcher | None, path: str | None, settings: Sequence[str], out: str | None, patience: StepTimeout
+def _connect(
+    launcher: Launcher | None,
+    path: str | None,
+    settings: Sequence[str],
+    out: str | None,
+    timeout: StepTimeout,
 ) -> int:
-    """Links the ranks, if they can be, and examines."""
+    """Connects the ranks if possible, and runs the checks."""
     try:
         config: Config | Exception = load_config(path, settings)
     except Exception as problem:
-        if found is None:
+        if launcher is None:
             raise
-        config = problem  # raised once there is a link, so that all ranks end alike
-    early = [] if found is None else check_start(found, os.environ, free_bytes("/dev/shm"))
+        config = problem  # raised after MPI has started, so that all ranks end alike
+    early = [] if launcher is None else check_start(launcher, os.environ, free_bytes("/dev/shm"))
     if is_first_process():
-        for finding in early:  # now: MPI may not come back
+        for finding in early:  # before MPI starts, because it may crash or hang
             print(finding.line(), flush=True)
-    patience.step("starting MPI (does the launcher belong to this MPI?)", alone=False)
+    timeout.step("starting MPI (does the launcher belong to this MPI?)", alone=False)
     refusal = ""
     try:
-        comm = open_communicator(found)
+        comm = open_communicator(launcher)
     except Refused as error:
         if not is_first_process():
-            return DONE  # the first process's code is the job's
+            return DONE  # the exit code of the first process counts
         comm, refusal = SerialCommunicator(), " ".join(str(error).split())
-    if found is not None:
+    if launcher is not None:
         LauncherWatchdog().start()
-    return run_guarded(comm, lambda: _examine(comm, found, config, out, refusal, early, patience))
+    return run_guarded(comm, lambda: _check(comm, launcher, config, out, refusal, early, timeout))
 
 
-def _examine(
+def _check(
     comm: Communicator,
-    found: Launcher | None,
+    launcher: Launcher | None,
     config: Config | Exception,
     out: str | None,
     refusal: str,
     early: Sequence[Finding],
-    patience: StepTimeout,
+    timeout: StepTimeout,
 ) -> int:
-    """Gathers facts, prints what follows from them, and at last tries an exchange."""
+    """Gathers the information of all ranks, prints the findings, and tries an exchange at the end."""
     with comm.raise_on_all():
         if isinstance(config, Exception):
             raise config
     assert isinstance(config, Config)
     from hpcfl.doctor.rank_info import collect_rank_info
 
-    patience.step("looking at disks, data and devices")
-    mine = collect_rank_info(comm, found, config, default_log_path(config) if out is None else Path(out))
-    patience.step("waiting for the other ranks", alone=False)
-    infos = comm.allgather_object(mine)
+    timeout.step("looking at disks, data and devices")
+    info = collect_rank_info(comm, launcher, config, default_log_path(config) if out is None else Path(out))
+    timeout.step("waiting for the other ranks", alone=False)
+    infos = comm.allgather_object(info)
     plan: RunPlan | None = None
     with comm.raise_on_all():
         if comm.is_server and not any(each.dataset[1] for each in infos):
             plan = plan_run(config)
-    said = list(early)
+    findings = list(early)
     if comm.is_server:
         for finding in _findings(infos, config, plan, refusal):
             print(finding.line(), flush=True)
-            said.append(finding)
-    patience.step("exchanging messages over MPI's shared memory", alone=False)
+            findings.append(finding)
+    timeout.step("exchanging messages over MPI's shared memory", alone=False)
     exchanged = _exchange(comm)
     if comm.is_server:
         if exchanged:
             print(exchanged.line())
-        print(summary(said), flush=True)
-    return comm.allgather_object(FAILED if any(each.level == "problem" for each in said) else DONE)[0]
+        print(summary(findings), flush=True)
+    return comm.allgather_object(FAILED if any(each.level == "problem" for each in findings) else DONE)[0]
 
 
 def _findings(
     infos: Sequence[RankInfo], config: Config, plan: RunPlan | None, refusal: str
 ) -> Iterator[Finding]:
-    """Yields what follows from the facts, in the order in which a run meets it."""
+    """Yields the findings in the order in which a run would meet the problems."""
     from hpcfl.doctor import mpi_checks, rank_checks, storage_checks
     from hpcfl.doctor.requirements import requirements
 
@@ -160,7 +166,7 @@ def _findings(
 
 
 def _exchange(comm: Communicator) -> Finding | None:
-    """Tries what a round does: ranks meet, a broadcast goes down, a gather comes up."""
+    """Tries the communication of a round: a barrier, a broadcast and a gather."""
     if comm.size == 1:
         return None
     import numpy as np
@@ -169,7 +175,7 @@ def _exchange(comm: Communicator) -> Finding | None:
     comm.broadcast(ControlFlags.GO, np.zeros(1, dtype=np.uint8))
     start = time.perf_counter()
     comm.broadcast(ControlFlags.GO, np.zeros(1000, dtype=np.uint8))
-    _, arrived = comm.gather(ControlFlags.GO, np.full(3, comm.rank % 256, dtype=np.uint8))
-    took = time.perf_counter() - start
-    assert all(body.tolist() == [rank % 256] * 3 for rank, body in enumerate(arrived))
-    return ok("exchange", f"{comm.size} ranks met and answered in {1000 * took:.1f} ms")
+    _, received = comm.gather(ControlFlags.GO, np.full(3, comm.rank % 256, dtype=np.uint8))
+    seconds = time.perf_counter() - start
+    assert all(body.tolist() == [rank % 256] * 3 for rank, body in enumerate(received))
+    return ok("exchange", f"{comm.size} ranks met and answered in {1000 * seconds:.1f} ms")

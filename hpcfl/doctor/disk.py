@@ -1,4 +1,4 @@
-"""A directory as it answers: can it be written to, locked in, and how much is free."""
+"""Tests of a directory: whether files can be written and locked there, and how much space is free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK = 4096
-"""Bytes that are written on trial: a used-up quota is only noticed then."""
+"""Bytes written as a test, because an exhausted quota is only noticed on writing."""
 
 
 @dataclass(frozen=True)
@@ -32,32 +32,31 @@ REMOTE = frozenset(
 
 @dataclass(frozen=True)
 class OutputDirectory:
-    """Where a log would go, as one node sees it."""
+    """The directory of the log, as one node sees it."""
 
     directory: str
     trouble: str = ""
-    """Why a file cannot be written there; empty: it can."""
+    """Why a file cannot be written there; empty if it can."""
     missing: bool = False
     lock: str = ""
-    """Why a lock cannot be had there; empty: it can."""
+    """Why a file cannot be locked there; empty if it can."""
     free: int = 0
     mount: Mount = Mount()
 
 
 def probe_output(path: Path) -> OutputDirectory:
-    """Tries what a run does beside its log, and leaves nothing behind."""
+    """Writes and locks a temporary file beside the log, and removes it."""
     directory = path.parent
     name = str(directory.absolute())
     try:
         if path.is_dir():
             return OutputDirectory(name, trouble=f"{path} is a directory")
         if not directory.is_dir():
-            there = os.path.lexists(directory)
-            return OutputDirectory(
-                name, trouble="not a directory" if there else "there is none", missing=not there
-            )
+            exists = os.path.lexists(directory)
+            trouble = "not a directory" if exists else "there is none"
+            return OutputDirectory(name, trouble=trouble, missing=not exists)
         free = free_bytes(directory)
-        handle, trial = tempfile.mkstemp(prefix=".hpcfl-doctor-", dir=directory)
+        handle, test_file = tempfile.mkstemp(prefix=".hpcfl-doctor-", dir=directory)
     except OSError as error:
         return OutputDirectory(name, trouble=error.strerror or str(error))
     trouble = lock = ""
@@ -71,12 +70,12 @@ def probe_output(path: Path) -> OutputDirectory:
         with contextlib.suppress(OSError):
             os.close(handle)
         with contextlib.suppress(OSError):
-            os.unlink(trial)
+            os.unlink(test_file)
     return OutputDirectory(name, trouble, False, lock, free, mount_of(directory))
 
 
 def _lock(handle: int) -> str:
-    """Returns why a file cannot be locked, or nothing."""
+    """Returns why a file cannot be locked; empty if it can."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(handle, fcntl.LOCK_UN)
@@ -86,25 +85,25 @@ def _lock(handle: int) -> str:
 
 
 def free_bytes(directory: str | Path) -> int:
-    """Returns the bytes that this user may still write, none where there is no such place; quotas apart."""
+    """Returns the free bytes of a file system, without regard to quotas; 0 if the directory is missing."""
     try:
-        there = os.statvfs(directory)
+        stats = os.statvfs(directory)
     except OSError:
         return 0
-    return there.f_bavail * there.f_frsize
+    return stats.f_bavail * stats.f_frsize
 
 
 def mount_of(directory: str | Path, table: Path = Path("/proc/self/mounts")) -> Mount:
-    """Returns the file system that holds a directory: the last mounted one of the longest path."""
-    where = os.path.realpath(directory)
-    best, found = -1, Mount()
+    """Returns the file system of a directory: the last one mounted at the longest matching path."""
+    real = os.path.realpath(directory)
+    length, mount = -1, Mount()
     try:
         rows = [line.split() for line in table.read_text().splitlines()]
     except OSError:
-        return found
+        return mount
     for _, point, kind, options, *_ in (row for row in rows if len(row) >= 4):
         point = point.replace("\\040", " ")
-        inside = where == point or where.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:
-            best, found = len(point), Mount(kind, frozenset(options.split(",")))
-    return found
+        contains = real == point or real.startswith(point.rstrip("/") + "/")
+        if contains and len(point) >= length:
+            length, mount = len(point), Mount(kind, frozenset(options.split(",")))
+    return mount

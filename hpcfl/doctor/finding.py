@@ -1,4 +1,4 @@
-"""What a check says: one line."""
+"""The result of a check, printed as one line."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ Level = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is, what was seen, and what to do about it."""
+    """Name of the check, level, what was found, and how to fix it."""
 
     name: str
     level: Level
-    seen: str
+    detail: str
     remedy: str = ""
 
     def line(self) -> str:
-        return f"{self.level:8} {self.name:13} {self.seen}" + (f" -> {self.remedy}" if self.remedy else "")
+        return f"{self.level:8} {self.name:13} {self.detail}" + (f" -> {self.remedy}" if self.remedy else "")
 
 
-def ok(name: str, seen: str) -> Finding:
-    return Finding(name, "ok", seen)
+def ok(name: str, detail: str) -> Finding:
+    return Finding(name, "ok", detail)
 
 
-def warning(name: str, seen: str, remedy: str) -> Finding:
-    return Finding(name, "warning", seen, remedy)
+def warning(name: str, detail: str, remedy: str) -> Finding:
+    return Finding(name, "warning", detail, remedy)
 
 
-def problem(name: str, seen: str, remedy: str) -> Finding:
-    return Finding(name, "problem", seen, remedy)
+def problem(name: str, detail: str, remedy: str) -> Finding:
+    return Finding(name, "problem", detail, remedy)
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Returns the last line."""
+    """Returns the last line of the output: the number of problems and warnings."""
     counts = {level: sum(each.level == level for each in findings) for level in ("problem", "warning")}
     words = [f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts.items() if count]
     return f"hpcfl doctor: {', '.join(words) or 'all is well'}"
 
 
-def first_few(names: Sequence[object], most: int = 4) -> str:
-    """Returns the first few of many names."""
-    rest = len(names) - most
-    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
+def first_few(names: Sequence[object], limit: int = 4) -> str:
+    """Returns the first names, and how many more there are."""
+    rest = len(names) - limit
+    return ", ".join(map(str, names[:limit])) + (f" and {rest} more" if rest > 0 else "")

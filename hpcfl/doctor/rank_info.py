@@ -1,4 +1,4 @@
-"""What one rank sees of its machine; all checks are functions of all ranks' facts."""
+"""What a rank finds out about its machine; the checks use this information of all ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hpcfl.runtime.devices import device_for, set_up_torch
 
 SHARED_MEMORY = Path("/dev/shm")
 PACKAGES = ("torch", "numpy", "scipy", "h5py", "mpi4py")
-VARIABLES = (
+ENVIRONMENT = (
     *("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "MV2_COMM_WORLD_SIZE", "FLUX_JOB_SIZE"),
     *("PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK"),
     *("SLURM_JOB_ID", "SLURM_NTASKS", "LSB_DJOB_NUMPROC", "PBS_NP", "NSLOTS"),
@@ -35,23 +35,23 @@ VARIABLES = (
     *("I_MPI_FABRICS", "I_MPI_OFI_PROVIDER", "HDF5_USE_FILE_LOCKING", "CUDA_VISIBLE_DEVICES"),
     *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "PMIX_MCA_gds"),
 )
-"""Of the environment, what says how a job was started and what it talks over."""
+"""Environment variables that tell how a job was started and which network it uses."""
 
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """What torch sees on a rank."""
+    """The GPUs that torch sees on a rank."""
 
     count: int = 0
     hardware: bool = False
-    """The node has a GPU, whether torch sees it or not."""
+    """Whether the node has a GPU, even if torch does not see it."""
     trouble: str = ""
-    """Why this rank cannot compute on its GPU; empty: it can, or there is none."""
+    """Why this rank cannot compute on its GPU; empty if it can, or if there is none."""
 
 
 @dataclass(frozen=True)
 class RankInfo:
-    """One rank's."""
+    """The information of one rank."""
 
     host: str
     rank: int = 0
@@ -63,42 +63,42 @@ class RankInfo:
     """Cores of this host that the job may use, whatever its ranks are bound to."""
     gpus: GpuInfo = GpuInfo()
     shared: tuple[int, int] = (0, 0)
-    """Bytes of shared memory: free, and in all."""
+    """Bytes of shared memory: free and total."""
     temporary: tuple[str, int, Mount] = ("", 0, Mount())
     """The temporary directory, its free bytes and its file system."""
     memory: int = 0
-    place: OutputDirectory | None = None
-    """Where the log goes; only on the first rank of a node."""
+    output: OutputDirectory | None = None
+    """The directory of the log; only on the first rank of a node."""
     dataset: tuple[str, str] = ("", "")
-    """Fingerprint of configuration and data, and why the data cannot be read."""
+    """Fingerprint of configuration and data, and why the data cannot be read (empty if it can)."""
     library: MpiLibrary = MpiLibrary()  # noqa: RUF009  # it is frozen
     wheel: bool = False
-    """The MPI library is part of the Python environment."""
+    """Whether the MPI library is part of the Python environment."""
     fabric: tuple[str, ...] = ()
     """Fast network devices of the host."""
     segments: tuple[Segment, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def collect_rank_info(comm: Communicator, found: Launcher | None, config: Config, out: Path) -> RankInfo:
-    """Returns what this rank sees; torch is loaded here."""
+def collect_rank_info(comm: Communicator, launcher: Launcher | None, config: Config, out: Path) -> RankInfo:
+    """Returns the information of this rank; imports torch."""
     set_up_torch(config.runtime, comm.local_rank, on="cpu")
     from hpcfl.plan.machine import machine_like_here
     from hpcfl.runtime.arena import free_space
 
     first, mpi = comm.local_rank == 0, find_mpi_library()
-    room, temporary = free_space(), tempfile.gettempdir()
+    free, temporary = free_space(), tempfile.gettempdir()
     return RankInfo(
         platform.node(),
         comm.rank,
         comm.local_rank,
-        found,
-        {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        launcher,
+        {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         cores.own_cores(),
         allotted(),
         find_gpus(config.runtime.device, comm.local_rank),
-        (room.shared, _size(SHARED_MEMORY)),
-        (temporary, room.mapped, mount_of(temporary)),
+        (free.shared, _size(SHARED_MEMORY)),
+        (temporary, free.mapped, mount_of(temporary)),
         machine_like_here(1, 1, 0, None, None, None).memory,
         probe_output(out) if first else None,
         _dataset(config),
@@ -134,14 +134,14 @@ def _count(ranges: str) -> int:
 
 
 def find_gpus(setting: str, local_rank: int) -> GpuInfo:
-    """Returns what torch sees of GPUs; one is tried, because only then do some troubles show."""
+    """Returns the GPUs that torch sees; uses one, because some errors only occur then."""
     import torch
 
     hardware = any(Path("/dev", name).exists() for name in ("nvidiactl", "kfd", "dxg"))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    trouble = " ".join(str(said[0].message).split()) if said and not count else ""
+    trouble = " ".join(str(caught[0].message).split()) if caught and not count else ""
     if count and setting != "cpu":
         try:
             torch.zeros(1, device=device_for(setting, local_rank, count)).cpu()
@@ -158,17 +158,17 @@ def _dataset(config: Config) -> tuple[str, str]:
 
 
 def _within_python(path: str) -> bool:
-    """Says whether a library came with the Python environment: from a wheel, or from conda."""
+    """Returns whether a library is part of the Python environment: from a wheel or from conda."""
     prefix = Path(sys.prefix).resolve()
     return bool(path) and str(prefix) not in ("/usr", "/usr/local") and Path(path).is_relative_to(prefix)
 
 
 def _size(directory: Path) -> int:
     try:
-        there = os.statvfs(directory)
+        stats = os.statvfs(directory)
     except OSError:
         return 0
-    return there.f_blocks * there.f_frsize
+    return stats.f_blocks * stats.f_frsize
 
 
 def _names(*directories: Path) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What the run will take on the machine that its ranks see."""
+"""The memory and disk space that a run will need on the machine that its ranks see."""
 
 from __future__ import annotations
 
@@ -19,33 +19,31 @@ from hpcfl.plan.machine import Machine
 
 @dataclass(frozen=True)
 class ObservedMachine(Machine):
-    """A machine of which it is known which rank is on which node."""
+    """A machine with the observed node of each rank."""
 
-    where: tuple[int, ...]
+    node_of_rank: tuple[int, ...]
 
     def node(self, rank: int) -> int:
-        return self.where[rank]
+        return self.node_of_rank[rank]
 
 
 def requirements(plan: RunPlan, infos: Sequence[RankInfo]) -> Requirements:
     """Returns the bytes of arena and memory on each host, and of log and checkpoints."""
     runtime, hosts = plan.config.runtime, list(by_host(infos))
-    known = (plan.architectures, plan.data.shape, *plan.dims)
-    counted = costs(*known, plan.config.train.batch_size, runtime.inference_batch)
-    forecast = Forecast(plan, counted, observed_machine(infos, runtime.device), process_memory())
+    dimensions = (plan.architectures, plan.data.shape, *plan.dims)
+    costs_by_name = costs(*dimensions, plan.config.train.batch_size, runtime.inference_batch)
+    forecast = Forecast(plan, costs_by_name, observed_machine(infos, runtime.device), process_memory())
     states = sum(forecast.layouts.state(i).nbytes for i in range(len(plan.clients)))
     return Requirements(
         {host: forecast.arena(node) for node, host in enumerate(hosts)},
         {host: forecast.node_memory(node).total for node, host in enumerate(hosts)},
-        {
-            "log": expected_log_size(plan),
-            "checkpoints": int(1.5 * states),
-        },  # two of them, and one being written
+        # two checkpoints and one being written are three times the states; check_space doubles both numbers
+        {"log": expected_log_size(plan), "checkpoints": int(1.5 * states)},
     )
 
 
 def observed_machine(infos: Sequence[RankInfo], device: str) -> ObservedMachine:
-    """Returns the machine that the ranks see; where a GPU is asked for and missing, as if it were there."""
+    """Returns the machine that the ranks see; a GPU that `device` requires but is missing is assumed."""
     hosts = list(by_host(infos))
     return ObservedMachine(
         ranks=len(infos),
@@ -55,12 +53,12 @@ def observed_machine(infos: Sequence[RankInfo], device: str) -> ObservedMachine:
         memory=min(each.memory for each in infos),
         device_memory=None,
         shared=min(each.shared[0] for each in infos),
-        where=tuple(hosts.index(each.host) for each in infos),
+        node_of_rank=tuple(hosts.index(each.host) for each in infos),
     )
 
 
 def process_memory(rollup: Path = Path("/proc/self/smaps_rollup")) -> tuple[int, int]:
-    """Returns the bytes that a rank has by itself and those it shares: about those of this process."""
+    """Returns the private and shared bytes of this process, as an estimate for any rank."""
     try:
         rows = [line.split() for line in rollup.read_text().splitlines()]
         kinds = {row[0]: 1024 * int(row[1]) for row in rows if len(row) == 3}

@@ -1,4 +1,4 @@
-"""Shared memory that killed jobs have left behind."""
+"""Shared-memory segments that killed jobs have left behind."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-SHARED = (
+SHM_PREFIXES = (
     *("mpich_shm_", "mpich_vci_", "mpich_s_shar_tmp", "mpich_shar_tmp"),
     *("sm_segment.", "vader_segment.", "osc_sm.", "osc_rdma."),
     *("ucx_shm_posix_", "psm2_shm.", "psm3_shm."),
 )
-"""How names in shared memory begin: MPICH's, Open MPI's, and those of transports that both use."""
-TEMPORARY = ("hpcfl-arena-",)
-"""The same in the temporary directory."""
-YOUNG = 60.0
-"""Seconds in which a file may be made and not be mapped yet."""
+"""Prefixes of files in /dev/shm: of MPICH, of Open MPI, and of transports that both use."""
+TMP_PREFIXES = ("hpcfl-arena-",)
+"""Prefixes of files in the temporary directory."""
+MIN_AGE = 60.0
+"""Younger files, in seconds, are not stale: they may not be mapped yet."""
 
 
 @dataclass(frozen=True)
@@ -31,36 +31,36 @@ class Segment:
 def stale_segments(
     shared: Path, temporary: Path, proc: Path = Path("/proc"), now: float | None = None
 ) -> list[Segment]:
-    """Returns the segments of this user that none of their processes maps, nor any of the same job."""
+    """Returns this user's segments of jobs of which no process maps any segment."""
     now = time.time() if now is None else now
-    found = [*_own(shared, SHARED), *_own(temporary, TEMPORARY)]
-    if not found:
+    candidates = [*_own(shared, SHM_PREFIXES), *_own(temporary, TMP_PREFIXES)]
+    if not candidates:
         return []
     used = {_job(path) for path in _mapped(proc)}
-    used |= {_job(each.path) for each, changed in found if now - changed < YOUNG}
-    return sorted((each for each, _ in found if _job(each.path) not in used), key=lambda each: each.path)
+    used |= {_job(each.path) for each, changed in candidates if now - changed < MIN_AGE}
+    return sorted((each for each, _ in candidates if _job(each.path) not in used), key=lambda each: each.path)
 
 
 def _job(path: str) -> str:
-    """Returns a segment's name without the number that tells those of one job apart."""
+    """Returns a segment's path without its number within the job."""
     return re.sub(r"[._]\d+$", "", path)
 
 
-def _own(directory: Path, beginnings: tuple[str, ...]) -> Iterable[tuple[Segment, float]]:
-    """Yields the files of this user that begin so, and when they last changed."""
+def _own(directory: Path, prefixes: tuple[str, ...]) -> Iterable[tuple[Segment, float]]:
+    """Yields the files of this user with one of the prefixes, and when they last changed."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(directory):
             with contextlib.suppress(OSError):
-                there = entry.stat(follow_symlinks=False)
-                if entry.name.startswith(beginnings) and there.st_uid == os.getuid():
-                    yield Segment(entry.path, there.st_size), max(there.st_mtime, there.st_ctime)
+                info = entry.stat(follow_symlinks=False)
+                if entry.name.startswith(prefixes) and info.st_uid == os.getuid():
+                    yield Segment(entry.path, info.st_size), max(info.st_mtime, info.st_ctime)
 
 
 def _mapped(proc: Path) -> set[str]:
     """Returns the files that processes of this user have mapped or open."""
     used: set[str] = set()
     for process in proc.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or does not show itself
+        with contextlib.suppress(OSError):  # the process has ended, or may not be read
             if process.stat().st_uid != os.getuid():
                 continue
             for line in (process / "maps").read_text(errors="replace").splitlines():

@@ -24,7 +24,7 @@ from hpcfl.engine.messages import (
 from hpcfl.engine.progress import ProgressLines
 from hpcfl.errors import BadInput, RunFailed
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.existing_run import ExistingRun, default_log_path, find_existing_run
+from hpcfl.log.existing_run import ExistingRun, default_log_path, earlier_rows, find_existing_run
 from hpcfl.log.heartbeat import HeartbeatThread
 from hpcfl.runtime.deadline import Deadline, end_time
 from hpcfl.runtime.devices import set_up_torch
@@ -111,7 +111,7 @@ def _assemble_and_run(
         device = set_up_torch(runtime, comm.local_rank)
 
     from hpcfl.checkpoint.coordinator import CheckpointCoordinator
-    from hpcfl.checkpoint.restore import earlier_rows, restore_run
+    from hpcfl.checkpoint.restore import restore_run
     from hpcfl.checkpoint.writer import CheckpointWriter
     from hpcfl.comm.codec import PrototypeCodec
     from hpcfl.engine.rounds import run
@@ -169,7 +169,9 @@ def _assemble_and_run(
     )
     run_identity = identity(plan.config, *plan.checksums.values())
     print_line = display.print if display else lambda text: None
-    restored = restore_run(comm, plan, store, run_identity, old, worker, placement.queue, method, print_line)
+    restored = restore_run(
+        comm, plan, store, run_identity, old, worker.restore_client, placement.queue, method, print_line
+    )
     if restored is None:
         for i in placement.queue.own_share():
             worker.initialise(i)
@@ -177,7 +179,7 @@ def _assemble_and_run(
     server = None
     with comm.raise_on_all():
         if display:
-            where = placement.log_attributes() | {
+            hardware = placement.log_attributes() | {
                 "device": str(device),
                 "step": describe_options(options),
                 **hooks.log_attributes,
@@ -186,7 +188,7 @@ def _assemble_and_run(
             # a finished run that cannot be extended is not given up for one that may never come so far
             keep_old = fresh or (old is not None and old.status == "finished" and restored is None)
             rows = earlier_rows(old, done, plan.config) if old and not keep_old else None
-            log = create_log(path, keep_old, plan, comm, network_costs, where, rows)
+            log = create_log(path, keep_old, plan, comm, network_costs, hardware, rows)
             prepare_checkpoint_directory(store, log, done)
             ranges: list[FileRange | None] = [*restored.clients] if restored else [None] * len(plan.clients)
             last = tuple(name for name, each in options.items() if each.channels_last)
@@ -204,7 +206,7 @@ def _assemble_and_run(
                 deadline,
                 display.show_row,
             )
-            print_startup(display, plan, comm, placement, device, old, restored, log.kept)
+            print_startup(display, plan, comm, placement, device, old, restored, log.backup_path)
             if hooks.may_exit:
                 deadline.start(lambda: exit_out_of_time(server))
     first, new = (

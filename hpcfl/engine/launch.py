@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcfl.comm.communicator import Communicator, open_communicator
-from hpcfl.comm.launcher import SETTLE, Launcher, find_launcher, is_first_process
+from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
 from hpcfl.config.loading import load_config
 from hpcfl.engine.assemble import RunHooks, run_federation
 from hpcfl.engine.progress import choose_display
@@ -24,8 +24,8 @@ T = TypeVar("T")
 def launch_train(path: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
     """Runs the federation that the configuration describes and returns the exit code.
 
-    The configuration is plan_or_problem first, before torch and MPI are loaded; bad input under a launcher is
-    agreed on by all ranks, so that one of them speaks and all end alike.
+    The configuration is checked first, before torch and MPI are loaded; bad input under a launcher is
+    raised on all ranks, so that one prints it and all end alike.
     """
     plan_or_problem = result_or_problem(lambda: plan_run(load_config(path, settings)))
 
@@ -55,7 +55,7 @@ def run_on_ranks(body: Callable[[Communicator, Launcher | None, StopSignals], in
     except Refused:
         if is_first_process():
             raise
-        time.sleep(SETTLE)
+        time.sleep(OUTPUT_DELAY)
         return BAD_INPUT
     if launcher is not None:
         LauncherWatchdog().start()

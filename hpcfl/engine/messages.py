@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def prepare_checkpoint_directory(store: CheckpointStore, log: LogWriter, last: int) -> None:
     """Makes the directory of checkpoints up to round `last`; that of a log kept aside goes with it."""
     try:
-        if log.kept != log.path and store.path.exists():
-            os.rename(store.path, checkpoint_directory(log.kept))
+        if log.backup_path != log.path and store.path.exists():
+            os.rename(store.path, checkpoint_directory(log.backup_path))
         store.path.mkdir(exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write {store.path}: {error.strerror}") from None
@@ -78,7 +78,7 @@ def _headline(plan: RunPlan, comm: Communicator, placement: Placement, device: o
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
         f"{plural(comm.size, 'rank')} on {plural(placement.nodes, 'node')}, {plural(placement.cores, 'core')}"
         f"{crowded}; {device}, {placement.placement}, {placement.arena.kind} arena"
-        f"{f' ({placement.why})' if placement.why else ''}"
+        f"{f' ({placement.fallback_reason})' if placement.fallback_reason else ''}"
     )
 
 

@@ -52,7 +52,7 @@ class MetricsCollector:
             return value_M
 
         accepted_M = np.nan_to_num(by_client("accepted")).astype(np.int64)
-        correct_M = np.nan_to_num(by_client("right"))
+        correct_M = np.nan_to_num(by_client("accepted_correct"))
         silhouette_M = np.full(clients, np.nan)
         silhouette_M[evaluated["client"]] = evaluated["silhouette"]
         rank_M = np.full(clients, -1)
@@ -77,7 +77,7 @@ class MetricsCollector:
             "/prototypes/margin_clients": margin_K,
             "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
         } | {PATHS[name]: self._over_samples(loss_M) for name, loss_M in losses_M.items()}
-        work, cpu = (sum(part) for part in zip(*((e.work, e.all) for e, _, _ in decoded), strict=True))
+        work, cpu = (sum(part) for part in zip(*((e.work, e.total) for e, _, _ in decoded), strict=True))
         saved = [entries for _, _, entries in decoded]
         return RoundMetrics(row, _correct(evaluated, clients), len(evaluated) > 0, work, cpu, saved)
 

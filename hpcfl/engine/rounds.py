@@ -54,9 +54,9 @@ def run(
                 if plan.config.evaluates(t - 1):
                     for i in queue.own_share():
                         worker.evaluate_global(i, target)
-                saved = checkpoint_writer.take_saved(wait=ControlFlags.STOP in flags)
+                saved = checkpoint_writer.pop_saved(wait=ControlFlags.STOP in flags)
                 _, messages = comm.gather(
-                    ControlFlags.GO, encode_metrics(*worker.take_metrics(), codec.classes, saved)
+                    ControlFlags.GO, encode_metrics(*worker.pop_metrics(), codec.classes, saved)
                 )
             if server:
                 server.close_row(t - 1, messages, comm, stopwatch)
@@ -96,7 +96,7 @@ def _save_now(
 ) -> None:
     """Completes a checkpoint after which no round follows."""
     checkpoint_writer.save_rest(queue.own_share(), ())
-    _, messages = comm.gather(ControlFlags.GO, encode_saved(checkpoint_writer.take_saved(wait=True)))
+    _, messages = comm.gather(ControlFlags.GO, encode_saved(checkpoint_writer.pop_saved(wait=True)))
     if server:
         server.checkpoints.add_saved([decode_saved(body) for body in messages], server.log.write)
 

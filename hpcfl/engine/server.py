@@ -69,7 +69,7 @@ class Server:
         self.row = {
             "/round/participants": selected_M,
             "/round/bytes_down": receivers * self.codec.bytes_of_rows(present_K),
-            "/round/bytes_side": receivers * self.codec.bytes_of_bits if present_K.any() else 0,
+            "/round/bytes_side": receivers * self.codec.bytes_of_bitmap if present_K.any() else 0,
             "/round/bytes_masks": self._masks(selected_M),
             "/round/weight": self.method.local_loss.weight(t) if self.plan.spec.exchange else np.nan,
         }
@@ -98,11 +98,11 @@ class Server:
             "/refine/loss": stats.loss,
             "/refine/delta": stats.delta,
         } | {f"/prototypes/{name}": value for name, value in prototype_metrics(new).items()}
-        self.row["/round/bytes_side"] += sum(self.codec.bytes_aside(upload) for upload in uploaders)
+        self.row["/round/bytes_side"] += sum(self.codec.side_bytes(upload) for upload in uploaders)
         if self.plan.spec.fixed and uploaders:  # settled now, and sent to everybody once
             receivers = int((~self.diverged_M).sum())
             self.row["/round/bytes_down"] += receivers * self.codec.bytes_of_rows(new.present_K.numpy())
-            self.row["/round/bytes_side"] += receivers * self.codec.bytes_of_bits
+            self.row["/round/bytes_side"] += receivers * self.codec.bytes_of_bitmap
             self.row["/round/bytes_masks"] += self._masks(~self.diverged_M)
         self.saved = {
             "/prototypes/global": new.value_KD.numpy(),
@@ -126,7 +126,8 @@ class Server:
         if t + 1 == self.plan.config.federation.rounds:
             self.status = "finished"
             return ControlFlags.STOP | ControlFlags.SAVE
-        if ControlFlags.SIGNAL in flags or self.deadline.passed(time.perf_counter() - self.round_started):
+        seconds = time.perf_counter() - self.round_started
+        if ControlFlags.SIGNAL in flags or self.deadline.too_late_for_next(seconds):
             self.status = "stopped"
             return ControlFlags.STOP | ControlFlags.SAVE | ControlFlags.EARLY
         return ControlFlags.SAVE if self.checkpoints.is_due() else ControlFlags.GO
@@ -142,7 +143,7 @@ class Server:
             "/round/seconds": total,
             "/round/cpu_seconds": metrics.cpu,
             "/round/efficiency": metrics.work / (min(len(comm.workers), self.cores) * total),
-            "/round/bytes_mpi": comm.traffic.take_bytes(),
+            "/round/bytes_mpi": comm.traffic.pop_bytes(),
         }
         self.saved["/client/head_norms"] = self.collector.norm_MK.copy()
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")

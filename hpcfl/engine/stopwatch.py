@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hpcfl.comm.communicator import Communicator
-from hpcfl.log.schema import PARTS
+from hpcfl.log.schema import ROUND_PARTS
 
 
 class Stopwatch:
@@ -15,15 +15,15 @@ class Stopwatch:
 
     def __init__(self, comm: Communicator):
         self.comm, self.traffic = comm, comm.traffic
-        self.parts = dict.fromkeys(PARTS, 0.0)
+        self.parts = dict.fromkeys(ROUND_PARTS, 0.0)
         self.start = time.perf_counter()
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         self.comm.part = name
-        start, moved = time.perf_counter(), self.traffic.moved
+        start, moved = time.perf_counter(), self.traffic.transfer_seconds
         yield
-        moved = self.traffic.moved - moved
+        moved = self.traffic.transfer_seconds - moved
         self.parts["comm"] += moved
         self.parts[name] += time.perf_counter() - start - moved
 
@@ -31,5 +31,5 @@ class Stopwatch:
         """Returns the seconds since the last lap and their parts, and starts again."""
         now = time.perf_counter()
         total, parts = now - self.start, self.parts
-        self.start, self.parts = now, dict.fromkeys(PARTS, 0.0)
+        self.start, self.parts = now, dict.fromkeys(ROUND_PARTS, 0.0)
         return total, parts

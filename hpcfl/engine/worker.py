@@ -123,7 +123,7 @@ class Worker:
         metrics.trained = True
         self.cpu += time.process_time() - cpu
         settled = self.plan.spec.fixed and bool(target.present_K.any())
-        return self._upload(i, network, sends=self.plan.spec.travels and not diverged and not settled)
+        return self._upload(i, network, sends=self.plan.spec.has_uploads and not diverged and not settled)
 
     def evaluate_local(self, i: int) -> None:
         """Keeps a client's test features, and its right answers by head and local prototypes."""
@@ -131,14 +131,14 @@ class Worker:
         network, record = self._load(i), self._record(i)
         if network.views["diverged"]:  # it answers nothing, so nothing is right
             record["z"].zero_()
-            record["right"].zero_()
+            record["correct"].zero_()
             record["silhouette"].fill_(torch.nan)
         else:
             samples = self._samples(self.plan.clients[i].test, network)
             batch = self.plan.config.runtime.inference_batch
             z_ND = torch.cat([z_BD for z_BD, _ in features(network.step, samples, batch)])
             with torch.no_grad():
-                by_head = num_correct(network.step.scores(z_ND).argmax(1), samples.labels_N)
+                by_head = num_correct(network.step.logits(z_ND).argmax(1), samples.labels_N)
             known = bool(network.prototypes.present_K.any())
             by_local = (
                 num_correct(self.method.nearest_N(z_ND, network.prototypes), samples.labels_N)
@@ -146,7 +146,7 @@ class Worker:
                 else UNDEFINED
             )
             record["z"].copy_(z_ND)
-            record["right"].copy_(torch.tensor([by_head, by_local]))
+            record["correct"].copy_(torch.tensor([by_head, by_local]))
             record["silhouette"].fill_(silhouette(z_ND, samples.labels_N))
         self.cpu += time.process_time() - cpu
 
@@ -155,7 +155,7 @@ class Worker:
         cpu = time.process_time()
         metrics, record = self._metrics_of(i), self._record(i)
         metrics.evaluated = True
-        metrics.by_head, metrics.by_local = record["right"].tolist()
+        metrics.by_head, metrics.by_local = record["correct"].tolist()
         metrics.silhouette = record["silhouette"].item()
         if target.present_K.any():
             diverged = self.layouts.state(i).views(record["state"])["diverged"]
@@ -164,7 +164,7 @@ class Worker:
             metrics.by_global = 0 if diverged else num_correct(predicted_N, y_N)
         self.cpu += time.process_time() - cpu
 
-    def take_metrics(self) -> tuple[CpuSeconds, list[ClientMetrics]]:
+    def pop_metrics(self) -> tuple[CpuSeconds, list[ClientMetrics]]:
         """Returns this rank's effort and its metrics since the last call."""
         now = time.process_time()
         taken = CpuSeconds(self.cpu, now - self.since), list(self.metrics.values())
@@ -172,7 +172,7 @@ class Worker:
         return taken
 
     def _train(self, t: int, i: int, network: BoundNetwork, target: Prototypes) -> None:
-        """Trains in the buffer, stores the local prototypes there, and metrics the loss."""
+        """Trains in the buffer, stores the local prototypes there, and records the loss."""
         config, metrics = self.plan.config, self._metrics_of(i)
         seed_torch(seeds.key(config.seed, "train", i, t), self.device)
         samples = self._samples(self.plan.clients[i].train, network)
@@ -182,7 +182,7 @@ class Worker:
         losses = train(
             network.step,
             samples,
-            self.method.local_loss.at(t, target, self.count_MK[i]) if guided else None,
+            self.method.local_loss.bind(t, target, self.count_MK[i]) if guided else None,
             lambda epoch: seeds.generator(config.seed, "shuffle", i, t, epoch),
             means if running else None,
             lambda epoch: augmentation_of(self.plan, i, t, epoch, TRAINING, config.train.augment),
@@ -194,7 +194,7 @@ class Worker:
             for z_BD, y_B in features(network.step, samples, config.runtime.inference_batch):
                 means.add(z_BD, y_B)
         if active:
-            self.semi.mix(active, t, i, network.step, means)
+            self.semi.add_to_means(active, t, i, network.step, means)
         prototypes = means.prototypes()
         if self.method.is_semi(t):
             prototypes = with_last_length(prototypes, network.prototypes)
@@ -218,7 +218,7 @@ class Worker:
         if not len(pool):
             return None
         active = self.semi.active_set(t, i, network.step, pool, own, limits_2)
-        metrics.accepted, metrics.accepted_right = len(active), active.right
+        metrics.accepted, metrics.accepted_correct = len(active), active.num_correct
         return active if len(active) else None
 
     def _samples(self, index_N: np.ndarray, network: BoundNetwork) -> ClientSamples:

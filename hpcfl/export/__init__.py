@@ -1,1 +1,1 @@
-"""Runs in the forms of other programs."""
+"""`hpcfl export`: runs as CSV files or for TensorBoard."""

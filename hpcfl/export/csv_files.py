@@ -1,4 +1,4 @@
-"""A run as CSV files: numbers in full, so that they come back as they were; what is not there is `nan`."""
+"""A run as CSV files: numbers with all digits, so that reading them back is exact; missing ones as `nan`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hpcfl.log.tables import tables
 
 def write(run: Run, directory: Path) -> Iterator[str]:
     """Writes the files of a run and yields their names."""
-    said = sorted(run.attributes.items())
-    yield _write(directory, "run", ["attribute", "value"], ([name, _plain(value)] for name, value in said))
+    attributes = ([name, _plain(value)] for name, value in sorted(run.attributes.items()))
+    yield _write(directory, "run", ["attribute", "value"], attributes)
     for table in tables():
         yield _write(directory, table.name, table.columns(), table.rows(run))
 
@@ -27,5 +27,5 @@ def _write(directory: Path, name: str, columns: Sequence[str], rows: Iterable[Se
 
 
 def _plain(value: object) -> object:
-    """Returns an attribute without numpy's words around it."""
+    """Returns an attribute as a Python value instead of a numpy one."""
     return value.tolist() if hasattr(value, "tolist") else value

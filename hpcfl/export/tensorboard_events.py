@@ -1,4 +1,4 @@
-"""A run as an event file of TensorBoard: scalars by round, the clients' accuracies, the configuration."""
+"""A run as a TensorBoard event file: scalars by round, the clients' accuracies, the configuration."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hpcfl.log.reader import Run
 from hpcfl.log.schema import ENTRIES
 
 SCALARS = tuple(entry for entry in ENTRIES if entry.dims == ("round",))
-SPREAD = "/client/accuracy"
-"""What is shown as a histogram over clients."""
+HISTOGRAM = "/client/accuracy"
+"""Dataset that is shown as a histogram over clients."""
 
 
 def require() -> None:
-    """Raises unless TensorBoard's own writer is installed."""
+    """Raises BadInput unless TensorBoard is installed."""
     if find_spec("tensorboard") is None:
         raise BadInput("--to tensorboard needs a package that is not installed: pip install tensorboard")
 
@@ -57,18 +57,18 @@ def _events(run: Run) -> Iterator[Any]:
 
 
 def _summary(run: Run, t: int) -> Any:
-    """Returns a round: what is not a number is left out, so that lines join what was measured."""
+    """Returns a round; NaN is left out, so that lines connect the values that were measured."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.histogram.summary_v2 import histogram_pb
     from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
     parts = []
-    with np.errstate(over="ignore"):  # TensorBoard keeps float32: what is too large becomes inf
+    with np.errstate(over="ignore"):  # TensorBoard stores float32: too large values become inf
         for entry in SCALARS:
             value = float(run[entry.path][t])
             if not math.isnan(value):
                 parts.append(scalar_pb(entry.path[1:], value, entry.about))
-    known_M = run[SPREAD][t][np.isfinite(run[SPREAD][t])]
-    if len(known_M):
-        parts.append(histogram_pb(SPREAD[1:], known_M, description="one value for each client"))
+    finite_M = run[HISTOGRAM][t][np.isfinite(run[HISTOGRAM][t])]
+    if len(finite_M):
+        parts.append(histogram_pb(HISTOGRAM[1:], finite_M, description="one value for each client"))
     return Summary(value=[value for part in parts for value in part.value])

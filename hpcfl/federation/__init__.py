@@ -1,1 +1,1 @@
-"""Who takes part in a run: its data, clients, architectures, and the participants of each round."""
+"""The plan of a run (data, clients, architectures) and the participants of each round."""

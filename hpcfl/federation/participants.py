@@ -1,4 +1,4 @@
-"""Which clients take part in a round."""
+"""Selects the clients that take part in a round."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from hpcfl.utils.seeds import generator
 
 
 def select_participants(seed: int, round_: int, clients: int, number: int) -> np.ndarray:
-    """Returns the sorted ids of the clients that take part in a round; every rank computes the same."""
-    drawn = generator(seed, "participants", round_).choice(clients, size=number, replace=False)
-    return np.sort(drawn)
+    """Returns the sorted ids of a round's participants; every rank computes the same."""
+    selected = generator(seed, "participants", round_).choice(clients, size=number, replace=False)
+    return np.sort(selected)

@@ -1,4 +1,4 @@
-"""Who takes part in a run: data, clients, architectures. Checked here, before torch and MPI are loaded."""
+"""The plan of a run: data, clients and architectures, checked before torch and MPI are loaded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import method_spec
-from hpcfl.methods.rules import check_dims, never_iterates
+from hpcfl.methods.rules import check_dims, no_iterations_reason
 from hpcfl.methods.spec import MethodSpec
 from hpcfl.models.registry import client_architectures
 
 
 @dataclass(frozen=True)
 class Client:
-    """An id, an architecture, and indices into the shared dataset."""
+    """A client: its id, its architecture, and the indices of its samples in the shared dataset."""
 
     id: int
     architecture: str
@@ -40,7 +40,7 @@ class Client:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run, planned: the same on every rank."""
+    """Everything that a run needs to know before it starts; the same on every rank."""
 
     config: Config
     spec: MethodSpec
@@ -51,17 +51,17 @@ class RunPlan:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """K classes and D features: the shape of the prototypes."""
+        """The shape of the prototypes: K classes and D features."""
         return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """The names that occur among the clients, each once, in order of first use."""
+        """The distinct architectures of the clients, in order of first use."""
         return tuple(dict.fromkeys(client.architecture for client in self.clients))
 
     @property
     def has_characters(self) -> bool:
-        """Whether its images are letters or digits, which a mirror would turn into others."""
+        """Whether the images are letters or digits, which must not be flipped."""
         known = KNOWN_DATASETS.get(self.config.data.name)
         return known is not None and known.characters
 
@@ -72,17 +72,17 @@ class RunPlan:
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """Of data, split and pretrained files: a run goes with them, whatever they are called."""
+        """Checksums of data, split and pretrained files, which identify a run beside its configuration."""
         digest = hashlib.blake2b(digest_size=16)
         for client in self.clients:
             for part in (client.split.train, client.split.test, client.split.unlabelled):
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
-        found = {"data": self.data.checksum, "split": digest.hexdigest()}
-        for name, what in self.config.models.pretrained.items():
-            if Path(what).is_file():
-                with open(what, "rb") as file:
-                    found[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
-        return found
+        checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
+        for name, weights in self.config.models.pretrained.items():
+            if Path(weights).is_file():
+                with open(weights, "rb") as file:
+                    checksums[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+        return checksums
 
 
 def plan_run(config: Config) -> RunPlan:
@@ -92,7 +92,7 @@ def plan_run(config: Config) -> RunPlan:
     data = load_dataset(config.data)
     if config.train.augment and not data.is_images:
         raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
-    splits = partition(data.y, config.federation.clients, config.partition, data.train, data.writer)
+    splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     plan = RunPlan(config, method, data, clients, counts_MK)
@@ -102,10 +102,10 @@ def plan_run(config: Config) -> RunPlan:
             f"method.semi = {method.semi}: no client has unlabelled samples; "
             "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
         )
-    if config.log.distances and (reason := never_iterates(method, *plan.dims)):
+    if config.log.distances and (reason := no_iterations_reason(method, *plan.dims)):
         raise BadInput(f"log.distances = true: {reason}")
     try:
-        plan.checksums  # noqa: B018  # now, where every rank can still say that it cannot read a file
+        plan.checksums  # noqa: B018  # computed now, where an unreadable file is still reported as bad input
     except OSError as error:
         raise BadInput(f"models.pretrained: cannot read {error.filename}: {error.strerror}") from None
     return plan

@@ -1,1 +1,1 @@
-"""The log of a run: its schema, its writer, its reader."""
+"""The log of a run: schema, writer, reader, tables, and the heartbeat file beside it."""

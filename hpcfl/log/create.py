@@ -1,4 +1,4 @@
-"""What a log says from the start."""
+"""Creates the log of a run with everything that is known before the first round."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def create_log(
     plan: RunPlan,
     comm: Communicator,
     costs: Mapping[str, Cost],
-    where: Mapping[str, Any],
-    before: EarlierRows | None = None,
+    hardware: Mapping[str, Any],
+    earlier: EarlierRows | None = None,
 ) -> LogWriter:
-    """Returns a log with all that is known before the first round; `where` says how it is placed."""
+    """Returns the new log; `hardware` holds the attributes on nodes, cores, placement and device."""
     attributes = {
         "config": dump_config(plan.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in plan.spec.slots().items()),
         "remarks": remarks(plan.spec, *plan.dims, plan.config.federation.rounds) or "",
         "seed": plan.config.seed,
-        **{f"checksum_{what}": checksum for what, checksum in plan.checksums.items()},
+        **{f"checksum_{name}": checksum for name, checksum in plan.checksums.items()},
         "unowned_classes": plan.unowned,
         "ranks": comm.size,
         "host": platform.node(),
         "mpi": comm.library,
-        **where,
+        **hardware,
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
         "rounds": plan.config.federation.rounds,
@@ -51,13 +51,13 @@ def create_log(
         },
         "version_python": platform.python_version(),
     }
-    mine = [costs[client.architecture] for client in plan.clients]
+    client_costs = [costs[client.architecture] for client in plan.clients]
     fixed = {
         "/clients/architecture": np.array([client.architecture for client in plan.clients], dtype=object),
-        "/clients/parameters": np.array([cost.parameters for cost in mine]),
-        "/clients/flops": np.array([cost.flops for cost in mine]),
+        "/clients/parameters": np.array([cost.parameters for cost in client_costs]),
+        "/clients/flops": np.array([cost.flops for cost in client_costs]),
         "/clients/train_samples": np.array([len(client.train) for client in plan.clients]),
         "/clients/test_samples": np.array([len(client.test) for client in plan.clients]),
         "/clients/class_counts": plan.class_counts_MK,
     }
-    return LogWriter(path, attributes, dimension_sizes(plan), fixed, fresh, before)
+    return LogWriter(path, attributes, dimension_sizes(plan), fixed, fresh, earlier)

@@ -1,4 +1,4 @@
-"""Where a run's log goes, and what is done about a file that is already there."""
+"""The default path of a log, and the check of a log that exists already."""
 
 from __future__ import annotations
 
@@ -7,28 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from hpcfl.config.identity import difference, fingerprint, with_rounds
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.reader import Run, read_log
+from hpcfl.log.schema import ENTRIES
+from hpcfl.log.writer import EarlierRows
 
 
 def default_log_path(config: Config) -> Path:
-    """Returns a name that the same configuration always gets, and no other."""
+    """Returns a file name that is unique to the configuration."""
     return Path(f"{config.method.name}-{config.data.name}-{fingerprint(config)}.h5")
 
 
 @dataclass(frozen=True)
 class ExistingRun:
-    """How far a run has come: not begun, unfinished with its log so far, or finished."""
+    """State of a run before it starts: new, unfinished (with its log so far), or finished."""
 
     finished: bool = False
     log: Run | None = None
 
 
 def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[str], None]) -> ExistingRun:
-    """Returns how far this run has come; raises if it may not start. No other run is ever overwritten."""
+    """Returns the state of this run; raises BadInput if `path` holds another run, or cannot be continued."""
     config = plan.config
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory that can be written to")
@@ -61,3 +65,17 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
     if old.status == "diverged":
         raise BadInput(f"{path} diverged in round {old.rounds_done}; --fresh keeps it aside and runs again")
     return ExistingRun(log=old)
+
+
+def earlier_rows(log: Run, round_: int, config: Config) -> EarlierRows:
+    """Returns the rows of a log up to a round, as in a run without interruption."""
+    done = round_ + 1
+    saved_rounds = log["/prototypes/saved_round"]
+    keep = np.array([t < done and config.saves_prototypes(int(t)) for t in saved_rounds], dtype=bool)
+    rows = {}
+    for entry in ENTRIES:
+        if entry.dims[0] == "round":
+            rows[entry.path] = log[entry.path][:done]
+        elif entry.dims[0] == "saved":
+            rows[entry.path] = log[entry.path][keep]
+    return EarlierRows(str(log.attributes["start"]), int(log.attributes["restarts"]) + 1, rows)

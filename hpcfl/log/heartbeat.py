@@ -1,4 +1,4 @@
-"""A sign of life beside a log: where rank 0 stands and whom it waits for, for those who watch."""
+"""The heartbeat file beside a log: what rank 0 does and which ranks it waits for, for `hpcfl watch`."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from pathlib import Path
 from typing import Any
 
 from hpcfl.comm.communicator import Communicator
-from hpcfl.utils.files import part_file, remove_leftovers
+from hpcfl.utils.files import remove_leftovers, temporary_path
 
 INTERVAL = 3.0
-"""Seconds between signs."""
-LARGEST = 2**20
-"""Bytes of the longest sign that is read."""
+"""Seconds between heartbeats."""
+MAX_BYTES = 2**20
+"""Bytes that are read of a heartbeat file."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What rank 0 heartbeat last; times are seconds on its own clock."""
+    """State of rank 0 at its last heartbeat; times are seconds on its clock."""
 
     time: float
     round: int
-    """From 1; 0: the run is starting."""
+    """Counted from 1; 0: the run is starting."""
     part: str
-    """Of the round, as in the log's seconds."""
+    """Part of the round, as in the log's /round/seconds_…; `start`: the run is starting."""
     missing: tuple[int, ...]
-    """The ranks that it waits for."""
+    """Ranks that rank 0 waits for."""
     since: float
-    """When that wait began."""
+    """Time when that wait began."""
 
 
 def heartbeat_path(log: Path) -> Path:
-    """Returns where the signs of a run are: beside its log."""
+    """Returns the path of the heartbeat file of a log."""
     return log.with_name(f"{log.name}.live")
 
 
 class HeartbeatThread(threading.Thread):
-    """Leaves a sign now and every few seconds, until the run is left; what a killed run left is cleared.
+    """Writes the heartbeat file every few seconds, and removes it at the end of the run.
 
-    It is a thread so that rank 0 gives signs while it computes, and is not held up where the file system
-    answers late. It never calls MPI, and a sign that cannot be written is left out.
+    It is a thread, so that heartbeats go on while rank 0 computes, and a slow file system does not delay
+    rank 0. It never calls MPI. A heartbeat that cannot be written is skipped.
     """
 
     def __init__(self, log: Path, comm: Communicator):
         super().__init__(daemon=True)
         self.path, self.comm = heartbeat_path(log), comm
-        self.over = threading.Event()
+        self.stopped = threading.Event()
 
     def __enter__(self) -> HeartbeatThread:
-        self.comm.round, self.comm.part = 0, "start"  # a link may have served another run before
+        self.comm.round, self.comm.part = 0, "start"  # the communicator may have served another run before
         with suppress(OSError):
             remove_leftovers(self.path)
         self.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.over.set()
+        self.stopped.set()
         self.join(INTERVAL)
         with suppress(OSError):
             self.path.unlink()
@@ -70,21 +70,21 @@ class HeartbeatThread(threading.Thread):
         while True:
             with suppress(OSError):
                 self._write()
-            if self.over.wait(INTERVAL):
+            if self.stopped.wait(INTERVAL):
                 return
 
     def _write(self) -> None:
         missing, since = self.comm.missing_ranks()
         heartbeat = Heartbeat(time.time(), self.comm.round, self.comm.part, tuple(missing), since)
-        with part_file(self.path) as part:
-            part.write_text(json.dumps(asdict(heartbeat)))
-            os.replace(part, self.path)
+        with temporary_path(self.path) as temporary:
+            temporary.write_text(json.dumps(asdict(heartbeat)))
+            os.replace(temporary, self.path)
 
 
 def read_heartbeat(log: Path) -> Heartbeat | None:
-    """Returns the last sign of a run; None: there is none, or something else has its name.
+    """Returns the last heartbeat of a run; None: there is no heartbeat file, or it is something else.
 
-    What a file system says otherwise is raised as the OSError that it is.
+    Other errors of the file system are raised as OSError.
     """
     try:
         handle = os.open(heartbeat_path(log), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -93,27 +93,20 @@ def read_heartbeat(log: Path) -> Heartbeat | None:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
-        return parse_heartbeat(os.read(handle, LARGEST))
+        return parse_heartbeat(os.read(handle, MAX_BYTES))
     finally:
         os.close(handle)
 
 
 def parse_heartbeat(text: bytes) -> Heartbeat | None:
-    """Returns the sign in a text; None: it is none."""
+    """Returns the heartbeat in the text of a file; None: it is not a valid heartbeat."""
     try:
-        heartbeat = json.loads(text)
-        heartbeat = Heartbeat(
-            heartbeat["time"],
-            heartbeat["round"],
-            heartbeat["part"],
-            tuple(heartbeat["missing"]),
-            heartbeat["since"],
-        )
-        times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in (heartbeat.time, heartbeat.since))
-        whole = all(
-            type(number) is int and 0 <= number < 1e9 for number in (heartbeat.round, *heartbeat.missing)
-        )
-        return heartbeat if times and whole and _is_part_name(heartbeat.part) else None
+        raw = json.loads(text)
+        heartbeat = Heartbeat(raw["time"], raw["round"], raw["part"], tuple(raw["missing"]), raw["since"])
+        times, numbers = (heartbeat.time, heartbeat.since), (heartbeat.round, *heartbeat.missing)
+        valid_times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in times)
+        valid_numbers = all(type(number) is int and 0 <= number < 1e9 for number in numbers)
+        return heartbeat if valid_times and valid_numbers and _is_part_name(heartbeat.part) else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

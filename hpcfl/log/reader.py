@@ -1,4 +1,4 @@
-"""Reads a log; a file that is no log, or a damaged one, is bad input."""
+"""Reads a log; raises BadInput for a file that is damaged or not a log."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hpcfl.log.schema import BY_PATH, STRING, VERSION
 if TYPE_CHECKING:
     import pandas
 
-EVERYTHING = dict.fromkeys(BY_PATH, slice(None))
+ALL_ROWS = dict.fromkeys(BY_PATH, slice(None))
 """All rows of all datasets."""
 
 
 class NotALog(BadInput):
-    """A whole file that is something else than a log, or another version's."""
+    """An undamaged HDF5 file that is not a log, or has another schema version."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,8 +40,8 @@ class Run:
         return self.datasets[path]
 
     def __repr__(self) -> str:
-        what, rounds = self.config, f"{self.rounds_done} of {self.config.federation.rounds} rounds"
-        return f"<Run {self.path}: {what.method.name} on {what.data.name}, {self.status}, {rounds}>"
+        config, rounds = self.config, f"{self.rounds_done} of {self.config.federation.rounds} rounds"
+        return f"<Run {self.path}: {config.method.name} on {config.data.name}, {self.status}, {rounds}>"
 
     @property
     def rounds_done(self) -> int:
@@ -53,26 +53,28 @@ class Run:
 
     @property
     def study(self) -> str:
-        """The study that it is a cell of, with its scale; empty: none."""
-        said = self.attributes
-        return study_title(str(said["study"]), str(said["scale"])) if "study" in said else ""
+        """Title of the study that the run belongs to; empty: none."""
+        attributes = self.attributes
+        if "study" not in attributes:
+            return ""
+        return study_title(str(attributes["study"]), str(attributes["scale"]))
 
     def frame(self, name: str = "rounds") -> pandas.DataFrame:
-        """Returns a table as a pandas frame: rounds, clients, classes, client_table or client_classes."""
+        """Returns a table as a pandas DataFrame: rounds, clients, classes, client_table or client_classes."""
         from hpcfl.log.tables import frame
 
         return frame(self, name)
 
 
 def study_title(study: str, scale: str) -> str:
-    """Returns a study's name, marked unless its scale is the full one."""
+    """Returns a study's name, followed by its scale unless that is `full`."""
     return study if scale == "full" else f"{study} ({scale} scale)"
 
 
-def read_log(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
-    """Returns the log in a file; `rows` chooses the datasets, and what of each.
+def read_log(path: str | Path, rows: Mapping[str, slice] = ALL_ROWS) -> Run:
+    """Returns the log in a file; `rows` maps the paths of the datasets to read to the rows of each.
 
-    HDF5 opens the file itself: handed Python's, it may call Python after its end, and crash.
+    HDF5 opens the file by name: given a Python file object, it may call Python after its exit, and crash.
     """
     path = Path(path)
     with as_bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
@@ -91,7 +93,7 @@ def read_log(path: str | Path, rows: Mapping[str, slice] = EVERYTHING) -> Run:
 
 
 def _check(run: Run, rows: Mapping[str, slice]) -> None:
-    """Raises unless the parts of a log fit together, which a late file system may not show."""
+    """Raises ValueError if attributes or rows are missing, which a file system with stale caches may show."""
     done = run.rounds_done
     if not {"status", "start", "restarts"} <= run.attributes.keys() or any(
         len(run[path]) != (done if part.start is None else min(done, -part.start))
@@ -103,7 +105,7 @@ def _check(run: Run, rows: Mapping[str, slice]) -> None:
 
 @contextmanager
 def as_bad_input(path: Path) -> Iterator[None]:
-    """Turns what may go wrong with a file, and with what was read of it, into a sentence about it."""
+    """Turns the errors of reading a file into BadInput with its path."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How large a log is: the length of every dimension, and the bytes of the file."""
+"""The size of a log: the length of every dimension, and the expected bytes of the file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.schema import ENTRIES, STRING
 
 OVERHEAD = 700
-"""Bytes that HDF5 takes per dataset, for its header and what it says about itself."""
-NAME = 32
-"""Bytes of a string, about."""
+"""Bytes of HDF5 metadata per dataset."""
+STRING_BYTES = 32
+"""Bytes of a string, approximately."""
 
 
 def dimension_sizes(plan: RunPlan) -> dict[str, int]:
-    """Returns the length of each dimension but those that grow by round."""
+    """Returns the length of each dimension, without `round` and `saved`, which grow."""
     log = plan.config.log
     return {
         "client": len(plan.clients),
@@ -31,12 +31,12 @@ def dimension_sizes(plan: RunPlan) -> dict[str, int]:
 
 
 def expected_log_size(plan: RunPlan) -> int:
-    """Returns about how many bytes the log of the whole run will have."""
+    """Returns the approximate bytes of the log of the complete run."""
     rounds = plan.config.federation.rounds
     saved = sum(map(plan.config.saves_prototypes, range(rounds)))
     lengths = dimension_sizes(plan) | {"round": rounds, "saved": saved}
     nbytes = len(dump_config(plan.config)) + OVERHEAD * len(ENTRIES)
     for entry in ENTRIES:
-        item = NAME if entry.dtype == STRING else np.dtype(entry.dtype).itemsize
+        item = STRING_BYTES if entry.dtype == STRING else np.dtype(entry.dtype).itemsize
         nbytes += item * math.prod(lengths[dim] for dim in entry.dims)
     return nbytes

@@ -1,4 +1,4 @@
-"""A log as tables, straight from its schema: one for each set of dimensions that count something."""
+"""A log as tables, derived from the schema: one table for each set of index dimensions."""
 
 from __future__ import annotations
 
@@ -10,54 +10,56 @@ import numpy as np
 
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run
-from hpcfl.log.schema import ENTRIES, NAMES, Entry
+from hpcfl.log.schema import COMPONENT_NAMES, ENTRIES, Entry
 
 if TYPE_CHECKING:
     import pandas
 
-KNOWN = {
+TABLE_NAMES = {
     ("round",): ("rounds", "round"),
     ("round", "client"): ("clients", "client"),
     ("round", "class"): ("classes", "prototypes"),
     ("client",): ("client_table", "clients"),
     ("client", "class"): ("client_classes", "clients"),
 }
-"""The name of a table by its dimensions, and the group whose name its columns leave out."""
+"""By dimensions: the name of the table, and the group whose name is left out of column names."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by the places in `keys`, counted from 0, and the datasets that are its columns."""
+    """A table: its index columns `keys`, counted from 0, and the datasets that are its other columns."""
 
     keys: tuple[str, ...]
     entries: tuple[Entry, ...]
 
     @property
     def name(self) -> str:
-        return KNOWN[self.keys][0] if self.keys in KNOWN else "_".join(self.keys)
+        return TABLE_NAMES[self.keys][0] if self.keys in TABLE_NAMES else "_".join(self.keys)
 
     def columns(self) -> list[str]:
-        """Returns the names of all columns, those that count first."""
+        """Returns the names of all columns, index columns first."""
         return [*self.keys, *(name for entry in self.entries for name in self._names(entry))]
 
     def _names(self, entry: Entry) -> list[str]:
+        """Returns the column names of a dataset, one for each component."""
         group, _, name = entry.path[1:].partition("/")
-        own = KNOWN[self.keys][1] if self.keys in KNOWN else ""
-        name = name if group == own else f"{group}_{name}"
-        return [f"{name}_{place}" for place in NAMES[entry.dims[-1]]] if entry.dims[-1] in NAMES else [name]
+        omitted = TABLE_NAMES[self.keys][1] if self.keys in TABLE_NAMES else ""
+        name = name if group == omitted else f"{group}_{name}"
+        components = COMPONENT_NAMES.get(entry.dims[-1])
+        return [name] if components is None else [f"{name}_{component}" for component in components]
 
     def rows(self, run: Run) -> Iterator[list[object]]:
         """Yields the rows as plain numbers, booleans and strings."""
         values = [run[entry.path] for entry in self.entries]
-        places = list(np.ndindex(values[0].shape[1 : len(self.keys)]))
+        indices = list(np.ndindex(values[0].shape[1 : len(self.keys)]))
         for first in range(len(values[0])):
-            columns = [np.asarray(value[first]).reshape(len(places), -1).tolist() for value in values]
-            for place, *cells in zip(places, *columns, strict=True):
-                yield [first, *place, *(number for cell in cells for number in cell)]
+            columns = [np.asarray(value[first]).reshape(len(indices), -1).tolist() for value in values]
+            for index, *cells in zip(indices, *columns, strict=True):
+                yield [first, *index, *(number for cell in cells for number in cell)]
 
 
 def frame(run: Run, name: str) -> pandas.DataFrame:
-    """Returns a table as a pandas frame."""
+    """Returns a table as a pandas DataFrame."""
     for table in tables():
         if table.name == name:
             return pandas_module().DataFrame(list(table.rows(run)), columns=table.columns())
@@ -65,7 +67,7 @@ def frame(run: Run, name: str) -> pandas.DataFrame:
 
 
 def pandas_module() -> Any:
-    """Returns pandas, or raises the command that installs it."""
+    """Returns the module pandas; raises BadInput with the install command if it is missing."""
     try:
         import pandas
     except ImportError:
@@ -74,9 +76,10 @@ def pandas_module() -> Any:
 
 
 def tables() -> list[Table]:
-    """Returns the tables of a log; what is saved now and then, prototypes above all, stays in the log."""
-    found: dict[tuple[str, ...], list[Entry]] = {}
+    """Returns the tables of a log; datasets by `saved` round, such as prototypes, are not in tables."""
+    entries_by_keys: dict[tuple[str, ...], list[Entry]] = {}
     for entry in ENTRIES:
         if entry.dims[0] != "saved":
-            found.setdefault(tuple(dim for dim in entry.dims if dim not in NAMES), []).append(entry)
-    return [Table(keys, tuple(entries)) for keys, entries in found.items()]
+            keys = tuple(dim for dim in entry.dims if dim not in COMPONENT_NAMES)
+            entries_by_keys.setdefault(keys, []).append(entry)
+    return [Table(keys, tuple(entries)) for keys, entries in entries_by_keys.items()]

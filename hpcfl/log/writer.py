@@ -1,4 +1,4 @@
-"""Writes the log: at every instant the file on disk is a complete, closed HDF5 file."""
+"""Writes the log with atomic writes: the file on disk is always a complete, closed HDF5 file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import numpy as np
 
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
-from hpcfl.utils.files import fsync, part_file
+from hpcfl.utils.files import fsync, temporary_path
 
-SHARE = 0.015
-"""The most of a run's time that writing may take: a write waits until all writes so far fit in it.
+MAX_WRITE_SHARE = 0.015
+"""Largest share of a run's time for writing; a write waits until all writes so far fit in this share.
 
-With what else logging does, that stays under 2%.
+The rest of logging is small, so that all logging stays under 2%.
 """
 
 
 @dataclass(frozen=True)
 class EarlierRows:
-    """What a log had before the run was continued: its rows up to the checkpoint."""
+    """The rows up to the checkpoint from which a run is continued."""
 
     start: str
     restarts: int
@@ -36,11 +36,11 @@ class EarlierRows:
 
 
 class LogWriter:
-    """The rows so far, in memory, and their image on disk.
+    """Keeps all rows in memory and writes them to the log file from time to time.
 
-    A write makes the whole file aside and renames it into place, so a reader or a kill never meets half a
-    file. Rows that wait for the next write are at most as old as twice the last write, divided by SHARE, plus
-    one round; `close` writes what is left.
+    Each write makes a complete temporary file and renames it, so readers never see half a file, nor does a
+    kill leave one. The file lags behind by at most twice the seconds of the last write ÷ MAX_WRITE_SHARE,
+    plus one round; `close` writes all rows.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class LogWriter:
         sizes: Mapping[str, int],
         fixed: Mapping[str, np.ndarray],
         fresh: bool = False,
-        before: EarlierRows | None = None,
+        earlier: EarlierRows | None = None,
     ):
-        """Puts a log in place; a file that is there is refused, kept aside if `fresh`, or continued.
+        """Writes the first file; an existing one is refused, renamed if `fresh`, or continued with `earlier`.
 
-        `sizes` gives the length of each dimension; `before` holds the rows of a run that is continued.
+        `sizes` gives the length of each dimension, `fixed` the datasets that do not grow.
         """
         self.path = path
         self.sizes = sizes
@@ -69,20 +69,22 @@ class LogWriter:
         self.fixed = dict(fixed)
         self.rows: dict[str, list[Any]] = {e.path: [] for e in ENTRIES if e.dims[0] in ("round", "saved")}
         self.rounds_done = 0
-        if before is not None:
-            self.attributes["start"], self.attributes["restarts"] = before.start, before.restarts
-            self.rows |= {path: list(values) for path, values in before.rows.items()}
+        if earlier is not None:
+            self.attributes["start"], self.attributes["restarts"] = earlier.start, earlier.restarts
+            self.rows |= {path: list(values) for path, values in earlier.rows.items()}
             self.rounds_done = len(self.rows["/round/accuracy"])
-        self.began, self.spent, self.next_write = time.monotonic(), 0.0, 0.0
-        self.placed = _identity(os.stat(path)) if before is not None else None
-        self.fresh, self.kept = fresh, path
+        self.start_time, self.write_seconds, self.next_write = time.monotonic(), 0.0, 0.0
+        self.file_id = _file_id(os.stat(path)) if earlier is not None else None
+        self.fresh = fresh
+        self.backup_path = path
+        """New name of an existing log that was renamed; else the same as `path`."""
         try:
             self._write()
         except OSError as error:
             raise BadInput(f"cannot write {path}: {error.strerror}") from None
 
     def append(self, row: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-        """Adds a round's row, and what this round saves beside it."""
+        """Adds the row of a round, and its datasets by `saved` round if it has any."""
         for path, values in self.rows.items():
             entry = BY_PATH[path]
             if entry.dims[0] == "round":
@@ -94,12 +96,12 @@ class LogWriter:
             self.write()
 
     def close(self, status: str) -> None:
-        """Writes all rows and how the run ended."""
+        """Writes all rows and the final status of the run."""
         self.attributes |= {"status": status, "end": _now()}
         self.write()
 
     def write(self) -> None:
-        """Returns when all rows are on disk."""
+        """Writes all rows to disk."""
         try:
             self._write()
         except OSError as error:
@@ -110,30 +112,31 @@ class LogWriter:
 
     def _write(self) -> None:
         start = time.monotonic()
-        with part_file(self.path) as part:
-            part.write_bytes(self._image())
-            fsync(part)
-            written = _identity(os.stat(part))
-            self._put_in_place(part)
-        took = time.monotonic() - start
-        self.spent += took if self.placed else 0.0  # the first, of no row yet, is part of the start
-        self.next_write = self.began + (self.spent + took) / SHARE  # the next will take as long
-        self.placed = written
+        with temporary_path(self.path) as temporary:
+            temporary.write_bytes(self._image())
+            fsync(temporary)
+            file_id = _file_id(os.stat(temporary))
+            self._move_into_place(temporary)
+        seconds = time.monotonic() - start
+        self.write_seconds += seconds if self.file_id else 0.0  # the first write, without rows, is start-up
+        # assumes that the next write takes as long
+        self.next_write = self.start_time + (self.write_seconds + seconds) / MAX_WRITE_SHARE
+        self.file_id = file_id
 
-    def _put_in_place(self, part: Path) -> None:
-        """Gives the new file the log's name, which is this run's own from the first time on."""
-        if self.placed is None:
+    def _move_into_place(self, temporary: Path) -> None:
+        """Renames the temporary file to the log's path, unless a file of another run is there."""
+        if self.file_id is None:
             if self.fresh and os.path.lexists(self.path):
-                self.kept = keep_aside(self.path)
-            _claim(part, self.path)
+                self.backup_path = rename_to_backup(self.path)
+            _rename_if_free(temporary, self.path)
             return
-        with contextlib.suppress(FileNotFoundError):  # taken away: it is put there again
-            if _identity(os.stat(self.path)) != self.placed:
+        with contextlib.suppress(FileNotFoundError):  # the file was deleted: write it again
+            if _file_id(os.stat(self.path)) != self.file_id:
                 raise Fatal(f"{self.path} is another run's by now; this one keeps its hands off it")
-        os.replace(part, self.path)
+        os.replace(temporary, self.path)
 
     def _image(self) -> bytes:
-        """Returns the whole file as bytes; HDF5 itself never touches the disk."""
+        """Returns the complete HDF5 file as bytes, made in memory."""
         with h5py.File("log.h5", "w", driver="core", backing_store=False) as file:
             file.attrs.update(self.attributes)
             for entry in ENTRIES:
@@ -151,32 +154,32 @@ class LogWriter:
         return np.array(rows, dtype=entry.dtype).reshape(len(rows), *(self.sizes[d] for d in entry.dims[1:]))
 
 
-def _identity(there: os.stat_result) -> tuple[int, int]:
-    return there.st_dev, there.st_ino
+def _file_id(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
-def keep_aside(path: Path) -> Path:
-    """Renames a file to the next free number, `run.1.h5`, and returns the new name; overwrites nothing."""
+def rename_to_backup(path: Path) -> Path:
+    """Renames a file to the next free name of `run.1.h5`, `run.2.h5`, … and returns the new path."""
     for number in itertools.count(1):
-        kept = path.with_suffix(f".{number}{path.suffix}")
+        backup = path.with_suffix(f".{number}{path.suffix}")
         with contextlib.suppress(FileExistsError):
-            _claim(path, kept)
-            return kept
+            _rename_if_free(path, backup)
+            return backup
     raise AssertionError("numbers do not end")
 
 
-def _claim(there: Path, name: Path) -> None:
-    """Gives a file a name only if nobody has it; a hard link decides that in one step."""
+def _rename_if_free(old: Path, new: Path) -> None:
+    """Renames a file unless the new name exists; a hard link makes check and rename one atomic step."""
     try:
-        os.link(there, name)
+        os.link(old, new)
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        with open(name, "xb"):
+        with open(new, "xb"):
             pass
-        os.replace(there, name)
+        os.replace(old, new)
         return
-    there.unlink()
+    old.unlink()
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""Every method as a composition of parts, by name; a paper is one entry. No torch here."""
+"""The catalogue: every method by name, as a `MethodSpec`. Does not import torch."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Any
 
 from hpcfl.config.method import DistanceName, MethodConfig, RefinementName
 from hpcfl.errors import BadInput, unknown
-from hpcfl.methods.rules import LEARNED, OPTIONS, check_slots
+from hpcfl.methods.rules import OPTIONS, TRAINED_BY_SERVER, check_slots
 from hpcfl.methods.spec import SLOTS, MethodSpec
 
-LEARNING: dict[str, Any] = {"server_network": True}
-SOLVING: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}
+SERVER_NETWORK: dict[str, Any] = {"server_network": True}
+SOLVER: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}
 DEFAULTS: dict[RefinementName, dict[str, Any]] = {
     "none": {},
-    "thomson": SOLVING,
-    "simplex": SOLVING,
+    "thomson": SOLVER,
+    "simplex": SOLVER,
     "nonnegative": {},
-    "tgp": {"margin": "max-min", "tau": 100.0, "server_epochs": 100, **LEARNING},
-    "orthogonal": {"pull": 1.0, "push": 10.0, "server_epochs": 1, **LEARNING},
+    "tgp": {"margin": "max-min", "tau": 100.0, "server_epochs": 100, **SERVER_NETWORK},
+    "orthogonal": {"pull": 1.0, "push": 10.0, "server_epochs": 1, **SERVER_NETWORK},
 }
-"""What each refinement takes unless told otherwise: its paper's values."""
+"""Default options of each refinement: the values of its paper."""
 
-UNIT = {"thomson", "simplex", "nonnegative"}
+UNIT_LENGTH = {"thomson", "simplex", "nonnegative"}
+"""Refinements whose prototypes have length 1."""
 GAMMA = {"cifar10": 100.0, "cifar100": 200.0, "flowers102": 200.0, "tinyimagenet": 400.0, "spiral": 10.0}
-GAMMA_ELSEWHERE = 100.0
-"""γ of prototypes of unit length: ProtoNorm's grid search by dataset, its Fig. 2 for the spiral."""
+GAMMA_DEFAULT = 100.0
+"""γ for prototypes of unit length: ProtoNorm's grid search by dataset, its Fig. 2 for the spiral."""
 
 WEIGHTS: dict[DistanceName, float] = {"mse": 10.0, "euclid": 0.1, "cosine": 100.0}
-"""λ that the literature uses with each distance; it is never carried from one distance to another."""
-
+"""λ used in the literature with each distance; a λ is never used with another distance than its own."""
 
 PROTONORM = "Lee et al., ProtoNorm (Prototype Alignment and Upscaling)"
 FEDTGP = "Zhang et al., FedTGP, AAAI 2024"
 FEDORGP = "FedORGP (Orthogonality Regularization on Global Prototypes)"
-OWN = "hpcfl"
+HPCFL = "hpcfl"
 SPARSE = "Sparse prototypes (CPS, PPA, CPKD)"
 FEDSAP = "FedSAP (Scheduled and Adaptive Prototypes)"
 
@@ -50,11 +50,11 @@ CATALOGUE = {
         about="means of class prototypes; clients align to them and compare with them",
         paper="Tan et al., FedProto, AAAI 2022; Eq. (2)-(6) in ProtoNorm's paper",
         page="fedproto",
-        aggregate="mean",  # Eq. (3) weights by n_ij; its published code takes the plain mean
+        aggregate="mean",  # Eq. (3) weights by n_ij; published code takes the plain mean
         weight=10.0,  # with the mean over dimensions (mse), as HtFLlib runs it
-        infer="global",  # Eq. (6) compares with local prototypes; its published code with global ones
-        # On the spiral n_ij runs from 1 to hundreds within a class: the plain mean follows clients with a
-        # single sample and falls below `local`, so Eq. (3)'s weights are kept there, with a stronger λ.
+        infer="global",  # Eq. (6) compares with local prototypes; published code with global ones
+        # On the spiral n_ij ranges from 1 to hundreds within a class: the plain mean is dominated by clients
+        # with a single sample and is worse than `local`, so Eq. (3)'s weights and a larger λ are used.
         on={"spiral": {"aggregate": "weighted", "weight": 30.0}},
     ),
     "protonorm": MethodSpec(
@@ -63,15 +63,15 @@ CATALOGUE = {
         page="protonorm",
         aggregate="mean",  # Eq. (7)
         refine="thomson",  # Eq. (8)-(14)
-        weight=10.0,  # λ = 1 in the paper, with Euclid; its code has 10 with mse
-        infer="global",  # Eq. (6) says local; its code compares with global ones
+        weight=10.0,  # the paper has λ = 1 with Euclid, published code 10 with mse
+        infer="global",  # Eq. (6) says local; published code compares with global ones
     ),
     "fedtgp": MethodSpec(
         about="prototypes that the server trains by contrastive learning with an adaptive margin",
         paper=FEDTGP,
         page="fedtgp",
         refine="tgp",  # Eq. (5)-(10)
-        weight=10.0,  # λ = 0.1 in the paper goes with euclid
+        weight=10.0,  # the paper's λ = 0.1 belongs to euclid
         infer="global",
     ),
     "fedtgp-scl": MethodSpec(
@@ -127,7 +127,7 @@ CATALOGUE = {
         page="sparse",
         aggregate="ppa",
         refine="tgp",
-        distance="euclid",  # with mse, whose pull grows with the distance, lengths run away
+        distance="euclid",  # with mse, whose gradient grows with the distance, lengths diverge
         weight=0.1,
         sparsity=0.1,
         class_weights="proportional",
@@ -136,7 +136,7 @@ CATALOGUE = {
         about="FedProto with an alignment curriculum and prototypes as proxies of their classes",
         paper=FEDSAP,
         page="fedsap",
-        weight=0.7,  # Eq. (7) with App. A: from round 20 to 0.7 in round 100
+        weight=0.7,  # Eq. (7) with App. A: λ rises from 0 in round 20 to 0.7 in round 100
         curriculum="linear",
         proxy=1.0,  # Eq. (8), (9)
         infer="head",
@@ -153,7 +153,7 @@ CATALOGUE = {
     ),
     "simplex": MethodSpec(
         about="the exact minimum of ProtoNorm's energy nearest to the round's means, by direction",
-        paper=OWN,
+        paper=HPCFL,
         page="simplex",
         refine="simplex",
         distance="cosine",
@@ -161,7 +161,7 @@ CATALOGUE = {
     ),
     "simplex-fixed": MethodSpec(
         about="control: a simplex drawn from the seed; nothing is ever exchanged",
-        paper=OWN,
+        paper=HPCFL,
         page="simplex",
         refine="simplex",
         anchor="seed",
@@ -170,7 +170,7 @@ CATALOGUE = {
     ),
     "anchor": MethodSpec(
         about="every class owns its dimensions, chosen from the first round's means; then nothing travels",
-        paper=OWN,
+        paper=HPCFL,
         page="anchor",
         refine="nonnegative",
         anchor="first",
@@ -180,7 +180,7 @@ CATALOGUE = {
     ),
     "anchor-fixed": MethodSpec(
         about="control: the same, with dimensions drawn from the seed; nothing is ever exchanged",
-        paper=OWN,
+        paper=HPCFL,
         page="anchor",
         refine="nonnegative",
         anchor="seed",
@@ -192,7 +192,7 @@ CATALOGUE = {
 
 
 def method_spec(settings: MethodConfig, data: str) -> MethodSpec:
-    """Returns the catalogue's entry for a dataset with the slots that the configuration replaces."""
+    """Returns the catalogue's entry for a dataset, with the slots that the configuration sets."""
     if settings.name not in CATALOGUE:
         raise unknown("method.name", settings.name, CATALOGUE)
     entry = CATALOGUE[settings.name]
@@ -211,19 +211,19 @@ def method_spec(settings: MethodConfig, data: str) -> MethodSpec:
         if settings.distance not in WEIGHTS:
             raise BadInput(f"method.distance = {settings.distance!r}: needs its own method.weight")
         slots["weight"] = WEIGHTS[settings.distance]
-    filled = replace(entry, **slots)
-    learns = filled.refine in LEARNED and filled.aggregate != "ppa"
-    if settings.aggregate is None and (learns or filled.anchor == "seed"):
-        filled = replace(filled, aggregate="mean")  # they do not look at an aggregate
-    own = dict(entry.options) if filled.refine == entry.refine else {}
-    filled = replace(filled, options=DEFAULTS[filled.refine] | own | options)
-    check_slots(filled, slots | options, settings.forget)
+    spec = replace(entry, **slots)
+    trained = spec.refine in TRAINED_BY_SERVER and spec.aggregate != "ppa"
+    if settings.aggregate is None and (trained or spec.anchor == "seed"):
+        spec = replace(spec, aggregate="mean")  # they do not use the aggregate
+    entry_options = dict(entry.options) if spec.refine == entry.refine else {}
+    spec = replace(spec, options=DEFAULTS[spec.refine] | entry_options | options)
+    check_slots(spec, slots | options, settings.forget)
     if settings.scale is None:
-        filled = replace(filled, scale=_scale(filled, data))
-    return filled
+        spec = replace(spec, scale=_scale(spec, data))
+    return spec
 
 
-def _scale(filled: MethodSpec, data: str) -> float:
-    """Returns γ: that of the dataset for prototypes of unit length, 1 for others and for directions alone."""
-    of_unit_length = filled.refine in UNIT or filled.anchor == "seed"
-    return GAMMA.get(data, GAMMA_ELSEWHERE) if of_unit_length and filled.distance != "cosine" else 1.0
+def _scale(spec: MethodSpec, data: str) -> float:
+    """Returns γ of the dataset for prototypes of unit length; 1 otherwise and for the cosine distance."""
+    unit_length = spec.refine in UNIT_LENGTH or spec.anchor == "seed"
+    return GAMMA.get(data, GAMMA_DEFAULT) if unit_length and spec.distance != "cosine" else 1.0

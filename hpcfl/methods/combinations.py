@@ -1,4 +1,4 @@
-"""Which parts go together, as a table: every pair of slots is tried. No torch here."""
+"""The table of slots that can be combined: every pair of slot values is checked. Does not import torch."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "proxy": (1.0,),
     "semi": (100,),
 }
-"""The slots and what may fill them; of a number, one that is not the default."""
+"""The values of every slot that are checked; for a number, one value that is not its default."""
 
 BASE = "fedproto"
+"""The method whose slots are replaced."""
 
 
 def refusal(**slots: Any) -> str | None:
-    """Returns why these slots do not go together, or None if they do."""
+    """Returns why these slots cannot be combined, or None if they can."""
     try:
         method_spec(MethodConfig(name=BASE, weight=1.0, **slots), data="any")
     except BadInput as error:
@@ -49,18 +50,18 @@ def refusal(**slots: Any) -> str | None:
 
 
 def refused_pairs() -> list[tuple[tuple[str, Any], tuple[str, Any], str]]:
-    """Returns every pair of slots that is refused, with its reason."""
-    found = []
+    """Returns every pair of slot values that is refused, with the reason."""
+    refused = []
     for one, other in combinations(CHOICES, 2):
         for a in CHOICES[one]:
             for b in CHOICES[other]:
                 if reason := refusal(**{one: a, other: b}):
-                    found.append(((one, a), (other, b), reason))
-    return found
+                    refused.append(((one, a), (other, b), reason))
+    return refused
 
 
 def table() -> str:
-    """Returns the refinements against all other slots, and the refused pairs with their reasons."""
+    """Returns a Markdown table of refinements against other slots, and the reasons of all refusals."""
     refused = refused_pairs()
     named = {slot for one, other, _ in refused for slot, _ in (one, other)} - {"refine"}
     columns = [(slot, value) for slot, values in CHOICES.items() for value in values if slot in named]

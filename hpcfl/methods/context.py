@@ -1,4 +1,4 @@
-"""What the parts of a method know of their run."""
+"""The settings of a run that aggregation and refinement need."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class MethodContext:
+    """Sizes, seed and server settings of a run."""
+
     classes: int
     features: int
     seed: int
@@ -21,8 +23,8 @@ class MethodContext:
     options: Mapping[str, Any]
     clients: int = 1
     samples: int = 1
-    """Training samples of all clients."""
+    """Training samples of all clients together."""
     mask_KD: Tensor | None = None
-    """The dimensions that each class owns; None: all."""
+    """The dimensions that each class uses; None: all."""
     trace: bool = False
-    """Keep the distances of every iteration."""
+    """Whether to record the pairwise distances of every solver iteration."""

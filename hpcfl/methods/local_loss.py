@@ -1,4 +1,4 @@
-"""The client's extra loss: features are drawn to the global prototype of their label, and from others'."""
+"""The terms that a method adds to the client's cross-entropy: alignment, proxy and consistency."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from hpcfl.methods.spec import MethodSpec
 
 
 def mse(z_BD: Tensor, target_BD: Tensor) -> Tensor:
-    """Squared difference, mean over dimensions: what published code computes."""
+    """Returns the squared difference, mean over dimensions, as in published code."""
     return (z_BD - target_BD).square().mean(1)
 
 
 def euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
-    """Euclidean norm: ρ of ProtoNorm's Eq. (5). Its gradient at zero is taken as zero."""
-    square_B = sq(z_BD, target_BD)
-    apart_B = square_B > 0
-    return torch.where(apart_B, square_B.where(apart_B, 1.0).sqrt(), 0.0)
+    """Returns the Euclidean distance, ρ of ProtoNorm's Eq. (5), with gradient zero at distance zero."""
+    square_B = squared_euclid(z_BD, target_BD)
+    positive_B = square_B > 0
+    return torch.where(positive_B, square_B.where(positive_B, 1.0).sqrt(), 0.0)
 
 
-def sq(z_BD: Tensor, target_BD: Tensor) -> Tensor:
-    """Squared norm, summed over dimensions."""
+def squared_euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
+    """Returns the squared Euclidean distance."""
     return (z_BD - target_BD).square().sum(1)
 
 
 def cosine(z_BD: Tensor, target_BD: Tensor) -> Tensor:
-    """One minus the cosine: L_R of FedORGP's Eq. (8). Below a length of 1e-6 gradients stay finite."""
+    """Returns 1 − cosine, L_R of FedORGP's Eq. (8); eps keeps gradients finite for features near zero."""
     return 1 - (normalize(z_BD, eps=1e-6) * normalize(target_BD, eps=1e-6)).sum(1)
 
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": mse,
     "euclid": euclid,
-    "sq": sq,
+    "sq": squared_euclid,
     "cosine": cosine,
 }
 
 
 def proxy(z_BD: Tensor, y_B: Tensor, target: Prototypes, scale: float) -> Tensor:
-    """Cross-entropy of softmax over s·cos(z, p_c), all classes with a global prototype: FedSAP (8), (9)."""
+    """Returns the cross-entropy of the logits s·cos(z, p_c) over the present classes c: FedSAP (8), (9)."""
     cosine_BK = normalize(z_BD, eps=1e-6) @ normalize(target.value_KD, eps=1e-6).T
     logit_BK = (scale * cosine_BK).masked_fill(~target.present_K, -torch.inf)
-    has_B = target.present_K[y_B]
-    own_BK = logit_BK.where(has_B[:, None], 0.0)
-    return torch.where(has_B, cross_entropy(own_BK, y_B, reduction="none"), 0.0).mean()
+    present_B = target.present_K[y_B]
+    logit_BK = logit_BK.where(present_B[:, None], 0.0)
+    return torch.where(present_B, cross_entropy(logit_BK, y_B, reduction="none"), 0.0).mean()
 
 
 SHAPES: dict[str, Callable[[float], float]] = {
@@ -60,7 +60,7 @@ SHAPES: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda u: (_sigmoid(10 * (u - 0.5)) - _sigmoid(-5)) / (_sigmoid(5) - _sigmoid(-5)),
     "step": lambda u: float(u >= 0.5),
 }
-"""How λ rises while u goes from 0 to 1."""
+"""Curriculum: the factor of λ as the progress u goes from 0 to 1."""
 
 
 def _sigmoid(x: float) -> float:
@@ -68,36 +68,36 @@ def _sigmoid(x: float) -> float:
 
 
 Term = tuple[float, Tensor]
-"""A weight and the mean over the batch that it is multiplied by."""
+"""A weight and the unweighted loss of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalLoss:
-    """What is added to a batch's cross-entropy, term by term.
+    """The terms that a method adds to the cross-entropy of a batch.
 
-    `align` is λ_t times the mean distance to the targets of the labels: ProtoNorm (4), (5), FedORGP (8),
-    FedSAP (5). The papers on Euclidean distance write that of prototypes; published code takes it per sample,
-    and so does this. A sample whose label has no global prototype adds zero but stays in the mean's
-    denominator. `proxy` is FedSAP's (9), `consistency` its (12).
+    `align` is λ_t times the mean distance of features to the global prototypes of their labels: ProtoNorm
+    (4), (5), FedORGP (8), FedSAP (5). Papers with Euclidean distance write it between prototypes; published
+    code, and this, takes it per sample. A sample whose class has no global prototype adds zero but counts in
+    the mean's denominator. `proxy` is FedSAP's (9), `consistency` its (12).
     """
 
     spec: MethodSpec
     mask_KD: Tensor | None = None
 
     def weight(self, t: int) -> float:
-        """Returns λ in round t (from 0): FedSAP Eq. (7), with a first round and any shape."""
+        """Returns λ in round t (from 0): FedSAP Eq. (7), with a start round and any shape."""
         start, end = self.spec.curriculum_start, self.spec.curriculum_end
         u = min(max((t + 1 - start) / (end - start), 0.0), 1.0)
         return self.spec.weight * SHAPES[self.spec.curriculum](u)
 
-    def at(self, t: int, target: Prototypes, count_K: Tensor) -> BoundLoss:
-        """Returns the guide of a client with these class counts in round t."""
+    def bind(self, t: int, target: Prototypes, count_K: Tensor) -> BoundLoss:
+        """Returns the loss of a client with these class counts in round t."""
         return BoundLoss(self, t, target, (count_K / count_K.max()).to(target.value_KD))
 
 
 @dataclass(frozen=True, eq=False)
 class BoundLoss:
-    """A guide in one round of one client."""
+    """The local loss of one client in one round."""
 
     local_loss: LocalLoss
     t: int
@@ -108,7 +108,7 @@ class BoundLoss:
     def __call__(
         self, z_BD: Tensor, y_B: Tensor, strong: tuple[Tensor, Tensor] | None = None
     ) -> dict[str, Term]:
-        """Returns the terms of a batch by name; `strong` holds strong views' features and pseudo-labels."""
+        """Returns the terms of a batch by name; `strong` are features and pseudo-labels of strong views."""
         spec, target = self.local_loss.spec, self.target
         terms = {"align": (self.local_loss.weight(self.t), self._align(z_BD, y_B))}
         if spec.proxy and self.t + 1 >= spec.proxy_start:
@@ -122,19 +122,19 @@ class BoundLoss:
         spec, mask_KD = self.local_loss.spec, self.local_loss.mask_KD
         present_K = self.target.present_K
         if spec.class_weights == "per-class":
-            z_BD, met_K = _class_means(z_BD, y_B, len(present_K))
-            y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & met_K
-        if mask_KD is not None and spec.masked != "never":  # the mean still divides by d
+            z_BD, in_batch_K = _class_means(z_BD, y_B, len(present_K))
+            y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & in_batch_K
+        if mask_KD is not None and spec.masked != "never":  # mse still divides by d
             z_BD = z_BD * mask_KD[y_B]
-        apart_B = DISTANCES[spec.distance](z_BD, self.target.value_KD[y_B])
+        distance_B = DISTANCES[spec.distance](z_BD, self.target.value_KD[y_B])
         if spec.class_weights != "equal":
-            apart_B = apart_B * self.beta_K[y_B]
-        apart_B = torch.where(present_K[y_B], apart_B, 0.0)
-        return apart_B.sum() if spec.class_weights == "per-class" else apart_B.mean()
+            distance_B = distance_B * self.beta_K[y_B]
+        distance_B = torch.where(present_K[y_B], distance_B, 0.0)
+        return distance_B.sum() if spec.class_weights == "per-class" else distance_B.mean()
 
 
 def _class_means(z_BD: Tensor, y_B: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Returns the mean feature of every class of a batch, [K, D], and which classes it has."""
+    """Returns the mean feature of every class of a batch, [K, D], and which classes are in it, [K]."""
     count_K = torch.zeros(classes, device=z_BD.device).index_add(0, y_B, torch.ones_like(z_BD[:, 0]))
     sum_KD = torch.zeros(classes, z_BD.shape[1], device=z_BD.device).index_add(0, y_B, z_BD)
     return sum_KD / count_K.clamp_min(1)[:, None], count_K > 0

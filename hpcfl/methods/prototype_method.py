@@ -1,4 +1,4 @@
-"""A recipe's names turned into parts that compute."""
+"""A prototype method that computes: built from a `MethodSpec`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFINEMENTS: dict[str, type[Refinement]] = {
 
 @dataclass(frozen=True)
 class PrototypeMethod:
-    """aggregate → refine on the server, guide → infer on the clients."""
+    """Aggregation and refinement on the server, local loss and inference on the clients."""
 
     spec: MethodSpec
     aggregate: Aggregate
@@ -47,11 +47,11 @@ class PrototypeMethod:
 
     @property
     def mask_KD(self) -> np.ndarray | None:
-        """The dimensions of each class that travel; None: all."""
+        """The dimensions of each class that are exchanged; None: all."""
         return None if self.local_loss.mask_KD is None else self.local_loss.mask_KD.cpu().numpy()
 
     def initial(self) -> Prototypes:
-        """Returns the global prototypes before the first round: none, or anchors from the seed alone."""
+        """Returns the global prototypes before the first round: none, or all classes if anchor = 'seed'."""
         context = self.refine.context
         none = Prototypes.none(context.classes, context.features)
         if self.spec.anchor != "seed":
@@ -59,12 +59,12 @@ class PrototypeMethod:
         return self.refine(0, none, self._complete(none), ())
 
     def update_global(self, t: int, last: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        """Returns the global prototypes after round t; a class that nobody uploaded keeps its last ones."""
+        """Returns the global prototypes after round t; a class without upload keeps its last prototype."""
         if not uploads or (self.spec.fixed and last.present_K.any()):
             self.refine.skip_round()
             return last
         new = self.aggregate(uploads)
-        if self.spec.fixed and not self.refine.places_all:
+        if self.spec.fixed and not self.refine.covers_all_classes:
             new = self._complete(new)
         elif not self.spec.fixed and not self.forget:
             value_KD = new.value_KD.where(new.present_K[:, None], last.value_KD)
@@ -76,47 +76,48 @@ class PrototypeMethod:
         return Prototypes(refined.value_KD * present_K[:, None], present_K)
 
     def is_semi(self, t: int) -> bool:
-        """Says whether clients learn from unlabelled samples in round t (from 0)."""
+        """Returns whether clients train on pseudo-labelled samples in round t (from 0)."""
         return 0 < self.spec.semi <= t
 
     def client_target(self, current: Prototypes) -> Prototypes:
-        """Returns what features are drawn to and compared with: γ times the global ones, ProtoNorm (15)."""
+        """Returns γ times the global prototypes, which clients align to and infer by: ProtoNorm (15)."""
         return Prototypes(self.spec.scale * current.value_KD, current.present_K)
 
     def nearest_N(self, z_ND: Tensor, prototypes: Prototypes) -> Tensor:
-        """Returns each sample's class by prototypes, compared as the guide draws: by angle or by distance."""
+        """Returns the class of the nearest prototype, by angle if the local loss is, else by distance."""
         by_angle, mask_KD = self.spec.distance == "cosine", self.local_loss.mask_KD
         if self.spec.masked == "always" and mask_KD is not None:
             return nearest_masked_N(z_ND, prototypes, mask_KD, by_angle)
         return nearest_N(z_ND, prototypes, by_angle)
 
     def state(self) -> dict[str, Tensor]:
-        """Returns what the server needs for the next round beside the last prototypes: tensors by name."""
+        """Returns the server's tensors to checkpoint, by name; the global prototypes are saved apart."""
         parts = {"aggregate": self.aggregate.state(), "refine": self.refine.state()}
-        return {f"{part}.{name}": tensor for part, of in parts.items() for name, tensor in of.items()}
+        return {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
 
     def load_arrays(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continues from the arrays of a state whose names begin with `method.`."""
-        own = {k.removeprefix("method."): v for k, v in state.items() if k.startswith("method.")}
-        self.load({name: torch.from_numpy(value) for name, value in own.items()})
+        """Restores the arrays of a checkpoint whose names begin with `method.`."""
+        arrays = {k.removeprefix("method."): v for k, v in state.items() if k.startswith("method.")}
+        self.load({name: torch.from_numpy(value) for name, value in arrays.items()})
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from a state."""
+        """Restores a checkpointed state."""
         for name, part in (("aggregate.", self.aggregate), ("refine.", self.refine)):
             part.load({key.removeprefix(name): value for key, value in state.items() if key.startswith(name)})
 
-    def _complete(self, seen: Prototypes) -> Prototypes:
-        """Returns prototypes of all classes: unseen ones get a keyed direction and the others' mean length.
+    def _complete(self, partial: Prototypes) -> Prototypes:
+        """Returns prototypes of all classes: absent ones get a keyed direction and the others' mean length.
 
-        Anchors are chosen once, so every class must have its own.
+        With a fixed anchor prototypes are chosen only once, so every class needs one.
         """
         context = self.refine.context
-        length = seen.value_KD[seen.present_K].norm(dim=1).mean() if seen.present_K.any() else 1.0
-        value_KD = seen.value_KD.clone()
-        for k in (~seen.present_K).nonzero()[:, 0].tolist():
-            drawn_D = keyed_direction(context.seed, k, context.features, context.mask_KD)
-            value_KD[k] = length * drawn_D.to(value_KD)
-        return Prototypes(value_KD, torch.ones_like(seen.present_K))
+        present_K = partial.present_K
+        length = partial.value_KD[present_K].norm(dim=1).mean() if present_K.any() else 1.0
+        value_KD = partial.value_KD.clone()
+        for k in (~present_K).nonzero()[:, 0].tolist():
+            unit_D = keyed_direction(context.seed, k, context.features, context.mask_KD)
+            value_KD[k] = length * unit_D.to(value_KD)
+        return Prototypes(value_KD, torch.ones_like(present_K))
 
 
 def build_method(
@@ -126,7 +127,7 @@ def build_method(
     device: torch.device | str = "cpu",
     samples: int = 1,
 ) -> PrototypeMethod:
-    """Returns the method that a recipe describes, for K classes, D features and so many training samples."""
+    """Returns the method of a specification; `dims` are K and D, `samples` all clients' training samples."""
     mask_KD = None
     if spec.sparsity:
         mask_KD = torch.from_numpy(sparse.masks(*dims, spec.sparsity, config.seed)).to(device)

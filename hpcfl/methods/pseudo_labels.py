@@ -1,4 +1,4 @@
-"""FedSAP's semi-supervised phase: labels for unlabelled samples from the global prototypes, Eq. (10)-(14)."""
+"""FedSAP's pseudo-labels: classes of unlabelled samples by the global prototypes, Eq. (10)-(14)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcfl.methods.prototypes import Prototypes
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """Of every sample: the nearest prototype's class, its distance, and how much farther the next is."""
+    """Per sample: class and distance of the nearest prototype, and the margin to the second nearest."""
 
     class_N: Tensor
     distance_N: Tensor
@@ -22,43 +22,45 @@ class PseudoLabels:
 
 def cosine_distance(z_ND: Tensor, prototypes: Prototypes) -> Tensor:
     """Returns 1 − cos(z, p_c) in float64, [N, K]; infinite where a class has no prototype."""
-    apart_NK = 1 - normalize(z_ND.double()) @ normalize(prototypes.value_KD.double()).T
-    return apart_NK.masked_fill(~prototypes.present_K, torch.inf)
+    distance_NK = 1 - normalize(z_ND.double()) @ normalize(prototypes.value_KD.double()).T
+    return distance_NK.masked_fill(~prototypes.present_K, torch.inf)
 
 
 def pseudo_labels(z_ND: Tensor, prototypes: Prototypes) -> PseudoLabels:
-    """Returns Eq. (10) and both sides of (11); with a single prototype the margin is infinite."""
-    near_NC, class_NC = cosine_distance(z_ND, prototypes).sort(dim=1, stable=True)
-    second_N = near_NC[:, 1] if near_NC.shape[1] > 1 else torch.full_like(near_NC[:, 0], torch.inf)
-    return PseudoLabels(class_NC[:, 0], near_NC[:, 0], second_N - near_NC[:, 0])
+    """Returns Eq. (10) and the distance and margin of (11); with a single class the margin is infinite."""
+    distance_NK, class_NK = cosine_distance(z_ND, prototypes).sort(dim=1, stable=True)
+    nearest_N = distance_NK[:, 0]
+    second_N = distance_NK[:, 1] if distance_NK.shape[1] > 1 else torch.full_like(nearest_N, torch.inf)
+    return PseudoLabels(class_NK[:, 0], nearest_N, second_N - nearest_N)
 
 
 def thresholds(
     z_ND: Tensor, y_N: Tensor, prototypes: Prototypes, margin_quantile: float, distance_quantile: float
 ) -> Tensor:
-    """Returns M and D_max of Eq. (11) from labelled samples; NaN, which accepts nothing, without any.
+    """Returns M and D_max of Eq. (11) from labelled samples; NaN, which accepts nothing, without samples.
 
-    The paper leaves the calibration open: quantiles of the margins (11) and of the true-class distances.
+    The paper leaves the calibration open; here they are quantiles of the margins and of the distances to the
+    prototype of the true class.
     """
-    known_N = prototypes.present_K[y_N]
-    if not known_N.any():
+    present_N = prototypes.present_K[y_N]
+    if not present_N.any():
         return torch.full((2,), torch.nan, dtype=torch.float64, device=z_ND.device)
-    z_ND, y_N = z_ND[known_N], y_N[known_N]
+    z_ND, y_N = z_ND[present_N], y_N[present_N]
     margin_N = pseudo_labels(z_ND, prototypes).margin_N
     true_N = cosine_distance(z_ND, prototypes).gather(1, y_N[:, None])[:, 0]
     return torch.stack([margin_N.quantile(margin_quantile), true_N.quantile(distance_quantile)])
 
 
-def accept(found: PseudoLabels, thresholds_2: Tensor) -> Tensor:
+def accept(labels: PseudoLabels, thresholds_2: Tensor) -> Tensor:
     """Returns which samples are accepted, Eq. (11): margin > M and distance < D_max."""
-    return (found.margin_N > thresholds_2[0]) & (found.distance_N < thresholds_2[1])
+    return (labels.margin_N > thresholds_2[0]) & (labels.distance_N < thresholds_2[1])
 
 
 def with_last_length(mixed: Prototypes, last: Prototypes) -> Prototypes:
-    """Returns Eq. (14)'s directions with the last prototypes' lengths, or their own where there is none.
+    """Returns Eq. (14)'s directions with the length of the last prototypes, else with their own length.
 
-    The paper normalises; alignment and inference here compare raw features, which have a length.
+    The paper normalises to length 1; alignment and inference here use features that are not normalised.
     """
-    before_K = last.value_KD.norm(dim=1)
-    length_K = torch.where(last.present_K & (before_K > 0), before_K, mixed.value_KD.norm(dim=1))
+    last_length_K = last.value_KD.norm(dim=1)
+    length_K = torch.where(last.present_K & (last_length_K > 0), last_length_K, mixed.value_KD.norm(dim=1))
     return Prototypes(normalize(mixed.value_KD) * length_K[:, None], mixed.present_K)

@@ -1,7 +1,7 @@
-"""Class-wise prototype sparsification (CPS): which dimensions of its prototype a class keeps. No torch here.
+"""Class-wise prototype sparsification (CPS): the mask of dimensions of each class. Does not import torch.
 
-The sparse-prototype paper's Eq. (7), (8): m_j ∈ {0, 1}^d, known to server and clients. Masks are made of
-blocks of neighbouring dimensions, so that K·B bits tell all of them.
+The sparse-prototype paper's Eq. (7), (8): m_j ∈ {0, 1}^d, known to server and clients. A mask consists of
+blocks of consecutive dimensions, so that K·B bits describe all masks.
 """
 
 from __future__ import annotations
@@ -10,42 +10,41 @@ from math import comb
 
 import numpy as np
 
-from hpcfl.methods.equal_weight_code import equal_weight_code
+from hpcfl.methods.constant_weight_code import constant_weight_code
 from hpcfl.utils.seeds import generator
 
 
-def blocks(classes: int, features: int) -> int:
-    """Returns B = min(K, d), the number of blocks; their sizes differ by at most one."""
+def num_blocks(classes: int, features: int) -> int:
+    """Returns B = min(K, d), the number of blocks; block sizes differ by at most one."""
     return min(classes, features)
 
 
-def blocks_of_class(classes: int, features: int, sparsity: int | float) -> int:
-    """Returns w = round(s·B/d), 1 … B: the blocks that a class owns. `sparsity` is s, or a share of d."""
+def blocks_per_class(classes: int, features: int, sparsity: int | float) -> int:
+    """Returns w = round(s·B/d), 1 … B: the blocks per class. `sparsity` is s (int) or s/d (float)."""
     share = sparsity if isinstance(sparsity, float) else sparsity / features
-    number = blocks(classes, features)
-    return min(max(int(share * number + 0.5), 1), number)
+    total = num_blocks(classes, features)
+    return min(max(int(share * total + 0.5), 1), total)
 
 
 def disjoint(classes: int, features: int, sparsity: int | float) -> bool:
-    """Says whether no two classes share a dimension."""
-    return bool(sparsity) and blocks_of_class(classes, features, sparsity) == 1 and classes <= features
+    """Returns whether no two classes share a dimension."""
+    return bool(sparsity) and blocks_per_class(classes, features, sparsity) == 1 and classes <= features
 
 
 def masks(classes: int, features: int, sparsity: int | float, seed: int) -> np.ndarray:
-    """Returns the dimensions of each class, [K, D] bool: disjoint where possible, else far apart.
+    """Returns the mask of each class, [K, D] bool: disjoint if possible, else with little overlap.
 
-    Where there are fewer different sets than classes, each set is given out equally often, but for one.
+    If there are fewer different masks than classes, masks are reused; their numbers of classes differ by at
+    most one.
     """
-    number, own = blocks(classes, features), blocks_of_class(classes, features, sparsity)
-    draw = generator(seed, "masks")
-    distinct = min(classes, comb(number, own))
-    word_WB = np.eye(number, dtype=bool) if own == 1 else equal_weight_code(distinct, number, own, draw)
-    block_D = np.repeat(
-        np.arange(number), [len(part) for part in np.array_split(np.arange(features), number)]
-    )
+    total, each = num_blocks(classes, features), blocks_per_class(classes, features, sparsity)
+    rng = generator(seed, "masks")
+    distinct = min(classes, comb(total, each))
+    word_WB = np.eye(total, dtype=bool) if each == 1 else constant_weight_code(distinct, total, each, rng)
+    block_D = np.repeat(np.arange(total), [len(part) for part in np.array_split(np.arange(features), total)])
     return word_WB[np.arange(classes) % len(word_WB)][:, block_D]
 
 
 def bytes_of_masks(classes: int, features: int) -> int:
-    """Returns what it costs to tell a client all masks: a bit per class and block."""
-    return -(-classes * blocks(classes, features) // 8)
+    """Returns the bytes that describe all masks to a client: a bit per class and block."""
+    return -(-classes * num_blocks(classes, features) // 8)

@@ -1,4 +1,4 @@
-"""The slots of a method, filled. No torch here."""
+"""The specification of a method: a value for every slot. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hpcfl.config.method import (
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSpec:
-    """The slots of a method, filled."""
+    """A method as a value for every slot; the slots are the keys of [method] in the configuration."""
 
     about: str
     paper: str
     page: str
-    """Its page under docs/methods/."""
+    """The page under docs/methods/."""
     exchange: bool = True
-    """There are global prototypes; without, clients only train."""
+    """Whether there are global prototypes; if not, clients only train locally."""
     aggregate: AggregateName = "mean"
     refine: RefinementName = "none"
     anchor: AnchorName = "round"
@@ -50,41 +50,41 @@ class MethodSpec:
     margin_quantile: float = 0.5
     distance_quantile: float = 0.9
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What belongs to the refinement alone; an entry names what differs from DEFAULTS."""
+    """Options of the refinement; a catalogue entry names those that differ from DEFAULTS."""
     on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Slots that a dataset fills otherwise."""
+    """Slots that have another value on a dataset, by its name."""
 
     def slots(self) -> dict[str, Any]:
-        """Returns what fills each slot; without exchange there is only inference."""
+        """Returns the slots to display: the main ones and those that differ from their defaults."""
         if not self.exchange:
             return {"infer": self.infer}
-        filled = {name: getattr(self, name) for name in SLOTS}
+        slots = {name: getattr(self, name) for name in SLOTS}
         return {
-            name: value for name, value in filled.items() if name in MAIN or value != DEFAULT[name]
+            name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]
         } | dict(self.options)
 
     @property
     def fixed(self) -> bool:
-        """Whether prototypes are settled once and for all."""
+        """Whether global prototypes are chosen once and never change afterwards."""
         return self.anchor != "round"
 
     @property
-    def travels(self) -> bool:
+    def has_uploads(self) -> bool:
         """Whether clients ever upload."""
         return self.exchange and self.anchor != "seed"
 
     @property
     def sends_counts(self) -> bool:
-        """Whether sample counts travel: only where the aggregation weights by them on the server."""
-        return self.travels and self.aggregate in ("weighted", "weighted-literal")
+        """Whether clients upload sample counts: only if the server weights by them."""
+        return self.has_uploads and self.aggregate in ("weighted", "weighted-literal")
 
     @property
     def sends_products(self) -> bool:
-        """Whether clients send n_ij c_ij in place of c_ij."""
+        """Whether clients upload n_ij c_ij instead of c_ij."""
         return self.aggregate == "ppa"
 
 
 MAIN = ("aggregate", "refine", "anchor", "distance", "weight", "scale", "infer")
-"""The slots that are always said."""
+"""The slots that are always displayed."""
 DEFAULT = {f.name: f.default for f in fields(MethodSpec)}
 SLOTS = tuple(name for name in DEFAULT if name not in ("about", "paper", "page", "exchange", "options", "on"))

@@ -1,4 +1,4 @@
-"""Plain convolutional networks: the papers' own."""
+"""The plain convolutional networks of the papers."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ def _cnn(
     hidden: Sequence[int] = (),
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Returns convolutions (kernel, channels) without padding, each with ReLU and a 2×2 max pool, then Linear
-    layers with ReLU after each: the last gives the features.
+    """Returns unpadded convolutions (kernel, channels), each with ReLU and 2×2 max pooling, then Linear
+    layers with ReLU; the last one gives the features.
     """
     from torch import nn
 
     layers: list[nn.Module] = []
-    before, (height, width) = shape[0], shape[1:]
+    inputs, (height, width) = shape[0], shape[1:]
     for number, (kernel, channels) in enumerate(convolutions, 1):
-        layers.append(nn.Conv2d(before, channels, kernel))
+        layers.append(nn.Conv2d(inputs, channels, kernel))
         if dropout and number == len(convolutions):
             layers.append(nn.Dropout2d(dropout))
-        layers += [nn.MaxPool2d(2), nn.ReLU(inplace=True)]  # exchanged: the same bits, a quarter of the work
-        before, height, width = channels, (height - kernel + 1) // 2, (width - kernel + 1) // 2
+        layers += [
+            nn.MaxPool2d(2),
+            nn.ReLU(inplace=True),
+        ]  # pooling first: same bits, less work
+        inputs, height, width = channels, (height - kernel + 1) // 2, (width - kernel + 1) // 2
         if min(height, width) < 1:
             raise ValueError("these are too small for its convolutions")
     layers.append(nn.Flatten())
-    before *= height * width
-    for wide in (*hidden, features):
-        layers += [nn.Linear(before, wide), nn.ReLU(inplace=True)]
-        before = wide
+    inputs *= height * width
+    for outputs in (*hidden, features):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
+        inputs = outputs
     return nn.Sequential(*layers)
 
 
-TWO = ((5, 32), (5, 64))
+TWO_CONVOLUTIONS = ((5, 32), (5, 64))
 
 
 @register("FedTGP, FedORGP (4-layer CNN)", images=True)
 def cnn(shape: tuple[int, ...], features: int) -> nn.Module:
     """Two 5×5 convolutions (32, 64), a fully connected layer: with its head the 4-layer CNN."""
-    return _cnn(shape, features, TWO)
+    return _cnn(shape, features, TWO_CONVOLUTIONS)
 
 
 @register("FedSAP, FedProto", images=True, dropout=0.5)
@@ -67,7 +70,7 @@ def cnn1(shape: tuple[int, ...], features: int) -> nn.Module:
 @register(TABLE_9, images=True)
 def cnn2(shape: tuple[int, ...], features: int) -> nn.Module:
     """5×5 32, 5×5 64; d."""
-    return _cnn(shape, features, TWO)
+    return _cnn(shape, features, TWO_CONVOLUTIONS)
 
 
 @register(TABLE_9, images=True)
@@ -79,7 +82,7 @@ def cnn3(shape: tuple[int, ...], features: int) -> nn.Module:
 @register(TABLE_9, images=True)
 def cnn4(shape: tuple[int, ...], features: int) -> nn.Module:
     """5×5 32, 5×5 64; 512, d."""
-    return _cnn(shape, features, TWO, (512,))
+    return _cnn(shape, features, TWO_CONVOLUTIONS, (512,))
 
 
 @register(TABLE_9, images=True)
@@ -91,7 +94,7 @@ def cnn5(shape: tuple[int, ...], features: int) -> nn.Module:
 @register(TABLE_9, images=True)
 def cnn6(shape: tuple[int, ...], features: int) -> nn.Module:
     """5×5 32, 5×5 64; 1024, d."""
-    return _cnn(shape, features, TWO, (1024,))
+    return _cnn(shape, features, TWO_CONVOLUTIONS, (1024,))
 
 
 @register(TABLE_9, images=True)
@@ -103,4 +106,4 @@ def cnn7(shape: tuple[int, ...], features: int) -> nn.Module:
 @register(TABLE_9, images=True)
 def cnn8(shape: tuple[int, ...], features: int) -> nn.Module:
     """5×5 32, 5×5 64; 1024, 512, d."""
-    return _cnn(shape, features, TWO, (1024, 512))
+    return _cnn(shape, features, TWO_CONVOLUTIONS, (1024, 512))

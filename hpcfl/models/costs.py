@@ -1,4 +1,4 @@
-"""What an architecture costs, whoever trains it: counted on the `meta` device, kept on disk."""
+"""Parameters, FLOPs and memory of an architecture, counted on the `meta` device and cached on disk."""
 
 from __future__ import annotations
 
@@ -20,30 +20,32 @@ from torch.nn.functional import cross_entropy
 from hpcfl.errors import BadInput
 from hpcfl.models.network import Network, build_on_meta
 from hpcfl.models.registry import ARCHITECTURES, split_name
-from hpcfl.utils.files import part_file
+from hpcfl.utils.files import temporary_path
 
 
 @dataclass(frozen=True)
 class Cost:
+    """The costs of one architecture."""
+
     parameters: int
     buffers: int
-    """Bytes of what is neither a parameter nor trained: batch-norm's statistics."""
+    """Bytes of buffers, such as batch-norm statistics."""
     flops: int
-    """Of a forward pass over one sample; a multiplication and an addition are two."""
+    """FLOPs of a forward pass of one sample; a multiply-add counts as two."""
     activations: int
-    """Bytes that a training step keeps for its backward pass, at the batch size."""
+    """Bytes that autograd saves for the backward pass of a training batch."""
     inference: int
-    """Bytes of the largest layer's input and output at the inference batch."""
+    """Bytes of the input and output of the largest layer, for an inference batch."""
 
     @property
     def state(self) -> int:
-        """Bytes of a client's network."""
+        """Bytes of parameters and buffers."""
         return 4 * self.parameters + self.buffers
 
 
 def cost(network: Network, shape: tuple[int, ...], batch: int, inference: int) -> Cost:
     """Returns the cost of a network on the `meta` device."""
-    from torch.utils.flop_counter import FlopCounterMode  # loads torch's compiler: a second
+    from torch.utils.flop_counter import FlopCounterMode  # imports torch's compiler, which takes a second
 
     network.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -58,39 +60,39 @@ def cost(network: Network, shape: tuple[int, ...], batch: int, inference: int) -
 
 
 def _activations(network: nn.Module, shape: tuple[int, ...], batch: int) -> int:
-    """Returns the bytes of all tensors that autograd keeps, each storage once, parameters apart."""
-    own = {_storage(p) for p in network.parameters()}
-    kept: dict[int, Tensor] = {}
+    """Returns the bytes of all tensors that autograd saves, each storage once, without parameters."""
+    parameters = {_storage(p) for p in network.parameters()}
+    saved: dict[int, Tensor] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        if _storage(tensor) not in own:
-            kept[_storage(tensor)] = tensor
+    def save(tensor: Tensor) -> Tensor:
+        if _storage(tensor) not in parameters:
+            saved[_storage(tensor)] = tensor
         return tensor
 
     network.train()
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    with saved_tensors_hooks(save, lambda tensor: tensor):
         out = network(torch.empty(batch, *shape, device="meta"))
         cross_entropy(out, torch.zeros(batch, dtype=torch.int64, device="meta"))
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 
 def _largest_layer(network: nn.Module, shape: tuple[int, ...]) -> int:
-    """Returns the most bytes that a layer's input and output take, per sample."""
-    most = 0
+    """Returns the largest bytes of a layer's input and output together, per sample."""
+    largest = 0
 
-    def see(module: nn.Module, given: tuple[Any, ...], out: Any) -> None:
-        nonlocal most
-        tensors = [t for t in (*given, out) if isinstance(t, Tensor)]
-        most = max(most, sum(t.numel() * t.element_size() for t in tensors))
+    def measure(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        nonlocal largest
+        tensors = [t for t in (*inputs, output) if isinstance(t, Tensor)]
+        largest = max(largest, sum(t.numel() * t.element_size() for t in tensors))
 
     layers = [module for module in network.modules() if not list(module.children())]
-    hooks = [module.register_forward_hook(see) for module in layers]
+    hooks = [module.register_forward_hook(measure) for module in layers]
     network.eval()
     with torch.no_grad():
         network(torch.empty(1, *shape, device="meta"))
     for hook in hooks:
         hook.remove()
-    return most
+    return largest
 
 
 def _storage(tensor: Tensor) -> int:
@@ -100,21 +102,22 @@ def _storage(tensor: Tensor) -> int:
 def costs(
     names: Iterable[str], shape: tuple[int, ...], classes: int, features: int, batch: int, inference: int
 ) -> dict[str, Cost]:
-    """Returns the cost of each architecture, from disk where it was counted before."""
-    return {name: _known(name, (shape, classes, features), (batch, inference)) for name in names}
+    """Returns the cost of each architecture, from the cache on disk if possible."""
+    return {name: _cached_cost(name, (shape, classes, features), (batch, inference)) for name in names}
 
 
-def _known(name: str, known: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Cost:
-    own = split_name(name)[0] not in ARCHITECTURES  # a user's file may change at any time
-    shape, _, features = known
-    key = hashlib.blake2b(repr((name, known, batches, _versions())).encode(), digest_size=12)
-    path = _cache() / f"{key.hexdigest()}.json"
-    if not own:
+def _cached_cost(name: str, dims: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Cost:
+    """Returns the cost of an architecture; `dims` are sample shape, K and D."""
+    cacheable = split_name(name)[0] in ARCHITECTURES  # a user's own code may change at any time
+    shape, _, features = dims
+    key = hashlib.blake2b(repr((name, dims, batches, _versions())).encode(), digest_size=12)
+    path = _cache_directory() / f"{key.hexdigest()}.json"
+    if cacheable:
         try:
             return Cost(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
             pass  # not counted yet
-    network = build_on_meta(name, *known)
+    network = build_on_meta(name, *dims)
     try:
         _check(network, name, shape, features)
         counted = cost(network, shape, *batches)
@@ -123,19 +126,19 @@ def _known(name: str, known: tuple[tuple[int, ...], int, int], batches: tuple[in
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadInput(f"models: {name} cannot take samples of shape {shape} ({reason})") from None
-    if not own:
+    if cacheable:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with part_file(path) as part:
+            with temporary_path(path) as part:
                 part.write_text(json.dumps(asdict(counted)))
                 part.replace(path)
         except OSError:
-            pass  # a home that cannot be written to costs a second each time
+            pass  # without a writable cache every call counts again, about a second
     return counted
 
 
 def _check(network: Network, name: str, shape: tuple[int, ...], features: int) -> None:
-    """Raises BadInput if a network is not one that clients can train."""
+    """Raises BadInput unless parameters are float32 and features have the shape [B, D]."""
     for key, parameter in network.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise BadInput(f"models: {name}: {key} has no shape yet; give its layer all sizes")
@@ -147,13 +150,13 @@ def _check(network: Network, name: str, shape: tuple[int, ...], features: int) -
         raise BadInput(f"models: {name} gives features of shape {got[1:]}, not {features}")
 
 
-def _cache() -> Path:
+def _cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcfl" / "costs"
 
 
 @cache
 def _versions() -> list[str]:
-    """What a count depends on: torch, torchvision, and the files that build networks."""
+    """Returns what a count depends on: versions of torch and torchvision, and a hash of this package."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     source = hashlib.blake2b(b"".join(path.read_bytes() for path in files), digest_size=8).hexdigest()
     return [version("torch"), version("torchvision"), source]

@@ -1,4 +1,4 @@
-"""What brings every network to the same interface: d features from any image."""
+"""Wraps a network so that it returns d features for any image."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from torch.nn.functional import adaptive_avg_pool1d, pad
 
 
 class Extractor(nn.Module):
-    """A network without its classifier, and its features brought to width d.
+    """A network without classifier whose features are resized to d.
 
-    Adaptive average pooling over the feature vector, as the papers' code does: wider vectors are averaged in
-    windows, narrower ones repeated.
+    Adaptive average pooling over the feature vector, as in the papers' code: wider vectors are averaged over
+    windows, entries of narrower ones are repeated. Images smaller than `min_size` are padded.
     """
 
-    def __init__(self, net: nn.Module, features: int, smallest: int = 1):
+    def __init__(self, net: nn.Module, features: int, min_size: int = 1):
         super().__init__()
         self.net = net
         self.features = features
-        self.smallest = smallest
+        self.min_size = min_size
 
     def forward(self, x_B: Tensor) -> Tensor:
-        short = self.smallest - min(x_B.shape[-2:])
-        if short > 0:  # black all around, for networks that halve an image too often
-            x_B = pad(x_B, (short // 2, short - short // 2) * 2)
+        missing = self.min_size - min(x_B.shape[-2:])
+        if missing > 0:  # some networks halve the image too often for small inputs
+            x_B = pad(x_B, (missing // 2, missing - missing // 2) * 2)
         z_BF = self.net(x_B)
         if z_BF.shape[1] == self.features:
             return z_BF
@@ -30,13 +30,13 @@ class Extractor(nn.Module):
 
 
 def without_classifier(net: nn.Module, channels: int) -> nn.Module:
-    """Returns a network of torchvision with features as output and so many input channels."""
-    name = "fc" if hasattr(net, "fc") else "classifier"
-    setattr(net, name, nn.Identity())
+    """Returns torchvision's network with features as output and `channels` input channels."""
+    classifier = "fc" if hasattr(net, "fc") else "classifier"
+    setattr(net, classifier, nn.Identity())
     if channels != 3:
-        place, stem = next((n, m) for n, m in net.named_modules() if isinstance(m, nn.Conv2d))
-        owner = net.get_submodule(place.rpartition(".")[0])
-        fresh = nn.Conv2d(
+        path, stem = next((n, m) for n, m in net.named_modules() if isinstance(m, nn.Conv2d))
+        parent = net.get_submodule(path.rpartition(".")[0])
+        new_stem = nn.Conv2d(
             channels,
             stem.out_channels,
             stem.kernel_size,  # type: ignore[arg-type]
@@ -44,5 +44,5 @@ def without_classifier(net: nn.Module, channels: int) -> nn.Module:
             stem.padding,  # type: ignore[arg-type]
             bias=stem.bias is not None,
         )
-        setattr(owner, place.rpartition(".")[2], fresh)
+        setattr(parent, path.rpartition(".")[2], new_stem)
     return net

@@ -1,4 +1,4 @@
-"""Groups of architectures that the papers train together; client i gets number i modulo their size."""
+"""Groups of architectures from the papers; client i gets member i modulo the group's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small multilayer perceptrons for points in the plane: different depths and widths, linear features."""
+"""Small multilayer perceptrons for 2-D points, of different depths and widths."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ QUICK_START = "quick start"
 
 
 def _mlp(shape: tuple[int, ...], *widths: int) -> nn.Module:
-    """Returns Linear layers with ReLU between them; the features stay linear."""
+    """Returns Linear layers with ReLU between them; there is none after the features."""
     from torch import nn
 
     layers: list[nn.Module] = [nn.Flatten()]
-    before = math.prod(shape)
+    inputs = math.prod(shape)
     for width in widths:
-        layers += [nn.Linear(before, width), nn.ReLU()]
-        before = width
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
     return nn.Sequential(*layers[:-1])
 
 

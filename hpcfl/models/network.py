@@ -1,4 +1,4 @@
-"""A client's network: an extractor of d features and a head of K classes."""
+"""A client's network: a feature extractor (d features) and a head (K classes)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hpcfl.models.registry import HEADS, find_architecture, split_name
 
 
 class Network(nn.Module):
+    """An extractor followed by a head; returns logits."""
+
     def __init__(self, extractor: nn.Module, head: nn.Module):
         super().__init__()
         self.extractor = extractor
@@ -23,7 +25,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def head_norms(self) -> Tensor:
-        """Returns the length of every class's weights in the last layer, [K], in float64."""
+        """Returns the norm of each class's weights in the last layer, [K], in float64."""
         last = self.head[-1] if isinstance(self.head, nn.Sequential) else self.head
         assert isinstance(last, nn.Linear)
         return last.weight.double().norm(dim=1)
@@ -37,42 +39,42 @@ class Network(nn.Module):
         return bool(self.batch_norms)
 
     @contextmanager
-    def for_one_sample(self) -> Iterator[None]:
-        """Within, batch-norm uses what it learned so far: one sample has no deviation to learn from."""
-        learning = [module for module in self.batch_norms if module.training]
-        for module in learning:
+    def frozen_batch_norm(self) -> Iterator[None]:
+        """Within it, batch-norm layers are in eval mode: one sample has no variance to normalise by."""
+        modules = [module for module in self.batch_norms if module.training]
+        for module in modules:
             module.eval()
         try:
             yield
         finally:
-            for module in learning:
+            for module in modules:
                 module.train()
 
 
 def build_network(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
-    """Returns a network with fresh parameters, drawn from torch's global generator."""
+    """Returns a network with random parameters, drawn from torch's global generator."""
     name, head = split_name(architecture)
-    found = find_architecture(name)
-    if found.images and len(shape) != 3:
+    entry = find_architecture(name)
+    if entry.images and len(shape) != 3:
         raise BadInput(f"models: {name} takes images, the data are points with {shape[0]} coordinates")
     try:
-        extractor = found.build(shape, features)
+        extractor = entry.build(shape, features)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
         raise BadInput(f"models: {name} cannot be built for samples of shape {shape} ({error})") from None
     if not isinstance(extractor, nn.Module):
         raise BadInput(f"models: {name} gave {type(extractor).__name__}, not a torch module")
-    layers: list[nn.Module] = [nn.Dropout(found.dropout)] if found.dropout else []
-    before = features
+    layers: list[nn.Module] = [nn.Dropout(entry.dropout)] if entry.dropout else []
+    inputs = features
     for width in HEADS[head]:
-        layers += [nn.Linear(before, width), nn.ReLU(inplace=True)]
-        before = width
-    layers.append(nn.Linear(before, classes))
+        layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
+        inputs = width
+    layers.append(nn.Linear(inputs, classes))
     return Network(extractor, nn.Sequential(*layers) if len(layers) > 1 else layers[0])
 
 
 def build_on_meta(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:
-    """Returns a network without memory of its own."""
+    """Returns a network on the `meta` device, which has no memory."""
     with torch.device("meta"):
         return build_network(architecture, shape, classes, features)

@@ -1,6 +1,6 @@
-"""`@register` on a function makes its name an architecture; groups are lists of such names.
+"""The registry of architectures (`@register`) and of groups of them.
 
-Builders import torch when they are called: names are checked before torch is loaded.
+Builders import torch only when called, so names are checked before torch is loaded.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 Builder = Callable[[tuple[int, ...], int], "nn.Module"]
-"""(shape of one sample, d) → extractor from samples to d features."""
+"""A function (shape of one sample, d) → extractor with d features."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An extractor that can be asked for by name."""
+    """A registered extractor."""
 
     build: Builder
     about: str
     paper: str
     images: bool = False
-    """It takes images only, not points."""
+    """Whether it takes images only."""
     dropout: float = 0.0
-    """Between its features and the head."""
+    """Dropout probability between features and head."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Group:
 ARCHITECTURES: dict[str, Architecture] = {}
 GROUPS: dict[str, Group] = {}
 HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (256,), "mlp128": (128,)}
-"""Classifiers: the widths of the hidden layers between d features and K classes."""
+"""Heads by name: the widths of the hidden layers between d features and K classes."""
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
-"""FedTGP's heterogeneous classifiers: client i gets number i modulo their size."""
+"""Groups of heads: FedTGP's heterogeneous classifiers; client i gets head i modulo the group's size."""
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""A user's own architecture, by import path: `mypackage.nets:tiny`."""
+"""The import path of a user's own architecture: `mypackage.nets:tiny`."""
 
 
 def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable[[Builder], Builder]:
@@ -68,7 +68,7 @@ def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable
 
 
 def find_architecture(name: str) -> Architecture:
-    """Returns an architecture; one by import path is imported now, from the working directory or the path."""
+    """Returns an architecture by name or import path; the working directory is searched too."""
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
     module, _, function = name.partition(":")
@@ -84,12 +84,12 @@ def find_architecture(name: str) -> Architecture:
 
 
 def is_user_defined(architecture: str) -> bool:
-    """Says whether a client's architecture is a user's own."""
+    """Returns whether an architecture is given by import path."""
     return ":" in architecture
 
 
 def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
-    """Returns what the configuration names, as clients get it in turn: `extractor` or `extractor/head`."""
+    """Returns the architectures that clients get in turn, each as `extractor` or `extractor/head`."""
     group, head = settings.group, settings.head
     if settings.list is not None:
         for name in settings.list:
@@ -111,15 +111,16 @@ def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
         else:
             raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
     heads = HEAD_GROUPS.get(head, (head,))
-    turns = math.lcm(len(names), len(heads))
-    return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(turns))
+    period = math.lcm(len(names), len(heads))
+    return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(period))
 
 
 def full_name(extractor: str, head: str) -> str:
+    """Returns the name of an extractor with a head."""
     return extractor if head == "linear" else f"{extractor}/{head}"
 
 
 def split_name(architecture: str) -> tuple[str, str]:
-    """Returns extractor and head of a full name."""
+    """Returns the extractor and head of a full name."""
     extractor, _, head = architecture.partition("/")
     return extractor, head or "linear"

@@ -1,11 +1,11 @@
-"""Residual networks: torchvision's, and shallower ones made of its blocks."""
+"""Residual networks: torchvision's, and shallower ones built from its basic block."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hpcfl.models.registry import register
-from hpcfl.models.torchvision_models import torchvision_extractor
+from hpcfl.models.torchvision_networks import torchvision_extractor
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,7 +15,7 @@ PAPERS = "FedTGP, FedORGP"
 
 
 def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
-    """Returns torchvision's ImageNet stem and so many stages of one basic block: 64, 128, 256, 512 wide."""
+    """Returns torchvision's ImageNet stem and stages of one basic block each: 64, 128, 256, 512 channels."""
     from torch import nn
 
     from hpcfl.models.extractor import Extractor
@@ -28,14 +28,14 @@ def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
         nn.ReLU(inplace=True),
         nn.MaxPool2d(3, stride=2, padding=1),
     ]
-    before = 64
+    inputs = 64
     for stage in range(stages):
         width, stride = 64 * 2**stage, 1 if stage == 0 else 2
-        shorter = None
+        downsample = None
         if stride != 1:
-            shorter = nn.Sequential(nn.Conv2d(before, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-        layers.append(block(before, width, stride, shorter))
-        before = width
+            downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        layers.append(block(inputs, width, stride, downsample))
+        inputs = width
     net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

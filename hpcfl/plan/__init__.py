@@ -1,1 +1,1 @@
-"""What a run will need and how its data is split, without training."""
+"""`hpcfl plan` and `hpcfl data show`: what a run will need and how its data is split, without training."""

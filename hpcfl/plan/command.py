@@ -1,11 +1,11 @@
-"""`hpcfl plan`: a forecast as tables, or as JSON."""
+"""`hpcfl plan`: prints a forecast as tables or as JSON."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,10 @@ from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.training.step.options import step_options
 from hpcfl.training.step.step import WARMUP, make_step
-from hpcfl.utils.formatting import console, format_bytes, plural
+from hpcfl.utils.formatting import console, format_bytes, format_ranges, plural
 
 STEPS = 3
-"""Training steps that are timed per architecture, after some that are not."""
+"""Training steps that are timed per architecture, after a warm-up."""
 
 PUBLISHED = {
     "cnn": 0.013,
@@ -39,7 +39,7 @@ PUBLISHED = {
     "resnet101": 2.532,
     "resnet152": 5.330,
 }
-"""Forward FLOPs that FedTGP's Table 8 cites, in billions; docs/models.md says why ours differ."""
+"""Forward FLOPs in billions, cited in FedTGP's Table 8; docs/models.md says why ours differ."""
 
 
 def print_plan(
@@ -54,52 +54,53 @@ def print_plan(
     calibrate: bool,
     as_json: bool,
 ) -> None:
-    """Prints what a run needs and how it is spread."""
+    """Prints the memory, traffic and work of a run, and which ranks train which clients."""
     machine = machine_like_here(ranks, nodes, devices, cores, memory, device_memory)
     plan = plan_run(load_config(config, settings))
     runtime = plan.config.runtime
     set_up_torch(runtime, 0, on="cpu")
-    known = (plan.architectures, plan.data.shape, *plan.dims)
-    counted = costs(*known, plan.config.train.batch_size, runtime.inference_batch)
-    read_pretrained(plan.config.models.pretrained, *known)
-    forecast = Forecast(plan, counted, machine, program_memory(plan.data.is_images))
+    shapes = (plan.architectures, plan.data.shape, *plan.dims)
+    costs_by_name = costs(*shapes, plan.config.train.batch_size, runtime.inference_batch)
+    read_pretrained(plan.config.models.pretrained, *shapes)
+    forecast = Forecast(plan, costs_by_name, machine, program_memory(plan.data.is_images))
     if calibrate:
         if devices and not torch.cuda.is_available():
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
-        forecast.seconds = calibrated(plan)
+        forecast.seconds_per_sample = time_training(plan)
     if as_json:
-        print(json.dumps(_numbers(forecast), indent=1))
+        print(json.dumps(_as_dict(forecast), indent=1))
     else:
         _print(forecast)
 
 
-def calibrated(plan: RunPlan) -> dict[str, float]:
-    """Returns seconds per training sample of each architecture, tried on this machine."""
+def time_training(plan: RunPlan) -> dict[str, float]:
+    """Returns seconds per training sample of each architecture, measured on this machine."""
     batch, shape = plan.config.train.batch_size, plan.data.shape
     device = set_up_torch(plan.config.runtime, 0)
-    found = {}
+    result = {}
     for name in plan.architectures:
-        chosen = step_options(plan.config.runtime, device.type, name)
+        options = step_options(plan.config.runtime, device.type, name)
         network = build_network(name, shape, *plan.dims).to(device)
-        network.to(memory_format=chosen.memory_format)  # type: ignore[call-overload]
-        trained = make_step(network, plan.config.train, chosen)
-        trained.begin(None)
+        network.to(memory_format=options.memory_format)  # type: ignore[call-overload]
+        step = make_step(network, plan.config.train, options)
+        step.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
         if plan.data.is_images:
-            x_B = x_B.contiguous(memory_format=chosen.memory_format)
+            x_B = x_B.contiguous(memory_format=options.memory_format)
         y_B = torch.arange(len(x_B), device=device) % plan.dims[0]
         times = []
         for _ in range(1 + WARMUP + STEPS):
             start = time.perf_counter()
-            trained(x_B, y_B)
+            step(x_B, y_B)
             if device.type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
-        found[name] = float(np.median(times[1 + WARMUP :])) / len(x_B)
-    return found
+        result[name] = float(np.median(times[1 + WARMUP :])) / len(x_B)
+    return result
 
 
-def _numbers(forecast: Forecast) -> dict[str, Any]:
+def _as_dict(forecast: Forecast) -> dict[str, Any]:
+    """Returns the forecast for the JSON output."""
     up, down = forecast.bytes
     train, evaluate = forecast.flops
     return {
@@ -133,16 +134,16 @@ def _print(forecast: Forecast) -> None:
     screen.print(
         f"{config.method.name} on {config.data.name}: {len(plan.clients)} clients, "
         f"{config.federation.per_round} per round, d = {plan.dims[1]}, batch {config.train.batch_size}; "
-        f"{plural(machine.ranks, 'rank')} on {plural(machine.nodes, 'node')} of {plural(machine.cores, 'core')}, "
-        f"{format_gib(machine.memory)}"
+        f"{plural(machine.ranks, 'rank')} on {plural(machine.nodes, 'node')} of "
+        f"{plural(machine.cores, 'core')}, {format_gib(machine.memory)}"
         + (f" and {plural(machine.devices, 'GPU')}" if machine.devices else ""),
         soft_wrap=True,
     )
-    for table in (_architectures(forecast), _places(forecast), _memory(forecast)):
+    for table in (_architectures(forecast), _pools(forecast), _memory(forecast)):
         screen.print()
         screen.print(table)
     screen.print()
-    for line in _round(forecast):
+    for line in _round_lines(forecast):
         screen.print(line, soft_wrap=True)
     for warning in forecast.warnings():
         screen.print(f"warning: {warning}", soft_wrap=True)
@@ -152,69 +153,68 @@ def _architectures(forecast: Forecast) -> Table:
     table = _table(
         "architecture", "clients", "parameters", "state", "GFLOP/sample", "activations", "ms/sample", "FedTGP"
     )
-    number = Counter(client.architecture for client in forecast.plan.clients)
+    counts = Counter(client.architecture for client in forecast.plan.clients)
     for name, cost in forecast.costs.items():
         cited = PUBLISHED.get(split_name(name)[0])
-        tried = forecast.seconds.get(name)
+        measured = forecast.seconds_per_sample.get(name)
         table.add_row(
             name,
-            str(number[name]),
+            str(counts[name]),
             f"{cost.parameters / 1e6:.3f} M",
             format_bytes(cost.state),
             f"{cost.flops / 1e9:.4f}",
             format_bytes(cost.activations),
-            f"{1000 * tried:.2f}" if tried else "–",
+            f"{1000 * measured:.2f}" if measured else "–",
             f"{cited:.3f}" if cited else "–",
         )
     return table
 
 
-def _places(forecast: Forecast) -> Table:
+def _pools(forecast: Forecast) -> Table:
     table = _table("node", "device", "ranks", "clients", "share of the work")
     for number, pool in enumerate(forecast.pools):
-        mine = forecast.clients_of(number)
-        share = forecast.work_M[mine].sum() / forecast.work_M.sum()
-        device = forecast.device_of[number]
-        cells = (str(pool.node), device, _ranges(pool.ranks), _ranges(mine), f"{100 * share:.1f}%")
-        table.add_row(*cells)
+        clients = forecast.clients_of(number)
+        share = forecast.work_M[clients].sum() / forecast.work_M.sum()
+        ranks, device = format_ranges(pool.ranks), forecast.device_of[number]
+        table.add_row(str(pool.node), device, ranks, format_ranges(clients), f"{100 * share:.1f}%")
     return table
 
 
 def _memory(forecast: Forecast) -> Table:
     table = _table("memory", "total", "of which")
     for node in range(forecast.machine.nodes):
-        _add(table, f"node {node}", forecast.node_memory(node))
+        _add_memory(table, f"node {node}", forecast.node_memory(node))
     for number, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True)):
-        _add(table, f"a rank of {_ranges(pool.ranks)}", forecast.rank_memory(number))
+        _add_memory(table, f"a rank of {format_ranges(pool.ranks)}", forecast.rank_memory(number))
         if device != "cpu":
-            _add(table, f"{device} of node {pool.node}", forecast.device_memory(number))
+            _add_memory(table, f"{device} of node {pool.node}", forecast.device_memory(number))
     return table
 
 
-def _add(table: Table, what: str, memory: MemoryEstimate) -> None:
-    words = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in memory.parts.items())
-    table.add_row(what, format_gib(memory.total), words)
+def _add_memory(table: Table, label: str, memory: MemoryEstimate) -> None:
+    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in memory.parts.items())
+    table.add_row(label, format_gib(memory.total), parts)
 
 
-def _round(forecast: Forecast) -> list[str]:
+def _round_lines(forecast: Forecast) -> list[str]:
     up, down = forecast.bytes
     train, evaluate = forecast.flops
-    said = [
+    lines = [
         f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {train / 1e9:.1f} GFLOP of training, "
         f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly"
     ]
     if (seconds := forecast.round_seconds) is not None:
-        said.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
+        lines.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.plan.clients)
     cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.plan.clients]
-    said.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
+    lines.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
     if all(cited):
-        total = sum(number for number in cited if number)
-        said[-1] += f"; as FedTGP's Table 8 cites them {total:.2f} B"
+        total = sum(flops for flops in cited if flops)
+        lines[-1] += f"; as FedTGP's Table 8 cites them {total:.2f} B"
         if round(total, 2) == 24.69:
-            said[-1] += "; its Table 12 has 98.77 B, four times that"
-        said[-1] += " (docs/models.md)"
-    return said
+            lines[-1] += "; its Table 12 has 98.77 B, four times that"
+        lines[-1] += " (docs/models.md)"
+    return lines
 
 
 def _table(first: str, *headings: str) -> Table:
@@ -223,17 +223,3 @@ def _table(first: str, *headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("of which", "clients", "device") else "right")
     return table
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Returns numbers in few words: 1-4, 9."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in found]
-    return ", ".join(
-        words if len(words) <= 8 else [*words[:7], f"… ({sum(b - a + 1 for a, b in found)} in all)"]
-    )

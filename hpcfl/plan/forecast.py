@@ -1,4 +1,4 @@
-"""What a run will need and how it will be spread, without running it."""
+"""Forecast of a run's memory, traffic, work and placement, without running it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.rules import LEARNED
+from hpcfl.methods.rules import TRAINED_BY_SERVER
 from hpcfl.methods.sparse import masks
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine, format_gib
@@ -19,17 +19,17 @@ from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.step.options import step_options
 
-ROUNDS = 20
-"""Rounds whose participants are looked at: selection is known, so this is no estimate."""
+SAMPLED_ROUNDS = 20
+"""First rounds over which means are taken; their participants are known in advance."""
 BACKWARD = 2
-"""A backward pass costs two forward passes: gradients of inputs and of parameters."""
-CONTEXT = 400 * 2**20
+"""Cost of a backward pass in forward passes: gradients of inputs and of parameters."""
+CUDA_CONTEXT_BYTES = 400 * 2**20
 """Bytes that a CUDA context takes on a device, per rank."""
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes, by what they are for."""
+    """Bytes by purpose."""
 
     parts: Mapping[str, int]
 
@@ -40,27 +40,27 @@ class MemoryEstimate:
 
 @dataclass
 class Forecast:
-    """A run on a machine."""
+    """The forecast of a run on a machine."""
 
     plan: RunPlan
     costs: Mapping[str, Cost]
     machine: Machine
-    program: tuple[int, int]
-    """Bytes that a rank needs before it has done anything: its own, and those that a node's ranks share."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    """By architecture, of training on one sample, if it was tried."""
+    program_bytes: tuple[int, int]
+    """Bytes of a rank that has only imported the program: private, and shared by the ranks of a node."""
+    seconds_per_sample: Mapping[str, float] = field(default_factory=dict)
+    """Training seconds by architecture; empty if they were not measured."""
 
     def __post_init__(self) -> None:
         runtime, machine = self.plan.config.runtime, self.machine
         self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
         node_of = [machine.node(rank) for rank in range(machine.ranks)]
-        places = [
+        locations = [
             (node, device_for(runtime.device, rank - node_of.index(node), machine.devices))
             for rank, node in enumerate(node_of)
         ]
         pinned = runtime.placement == "pinned" or runtime.arena == "private"
-        self.pools: list[Pool] = pools(places, self.workers, pinned)
-        self.device_of = [places[pool.ranks[0]][1] for pool in self.pools]
+        self.pools: list[Pool] = pools(locations, self.workers, pinned)
+        self.device_of = [locations[pool.ranks[0]][1] for pool in self.pools]
         self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.plan.clients])
         self.pool_of = assign_clients(self.work_M.tolist(), self.pools)
 
@@ -75,88 +75,87 @@ class Forecast:
     @cached_property
     def participants(self) -> list[np.ndarray]:
         config = self.plan.config
-        rounds = min(ROUNDS, config.federation.rounds)
         return [
             select_participants(config.seed, t, config.federation.clients, config.federation.per_round)
-            for t in range(rounds)
+            for t in range(min(SAMPLED_ROUNDS, config.federation.rounds))
         ]
 
     @property
     def passes(self) -> int:
-        """Forward passes' worth of work on a training sample in a round."""
+        """Work on a training sample in a round, in forward passes."""
         train, method = self.plan.config.train, self.plan.config.method
         return train.epochs * (1 + BACKWARD) + (method.prototypes == "eval")
 
     @property
     def flops(self) -> tuple[float, float]:
-        """Of a round, on average: training with the prototype pass, and evaluation of those who changed."""
+        """Mean FLOPs per round: training with the prototype pass, and evaluation of changed clients."""
         tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.plan.clients])
-        train, evaluate, stale = 0.0, 0.0, set(range(len(tests_M)))
-        for t, who in enumerate(self.participants):
-            train += self.work_M[who].sum() * self.passes
-            stale |= set(who.tolist())
+        train, evaluate, changed = 0.0, 0.0, set(range(len(tests_M)))
+        for t, selected in enumerate(self.participants):
+            train += self.work_M[selected].sum() * self.passes
+            changed |= set(selected.tolist())
             if self.plan.config.evaluates(t):
-                evaluate += tests_M[sorted(stale)].sum()
-                stale.clear()
+                evaluate += tests_M[sorted(changed)].sum()
+                changed.clear()
         return train / len(self.participants), evaluate / len(self.participants)
 
     @property
     def bytes(self) -> tuple[float, float]:
-        """Prototype rows up and down in a round after the first, as the papers count, on average.
+        """Mean bytes of prototype rows up and down in a round after the first, as the papers count.
 
-        Where prototypes are settled by then (method.anchor), nothing travels any more.
+        They are 0 where prototypes are fixed from then on (method.anchor).
         """
         if not self.plan.spec.exchange or self.plan.spec.fixed:
             return 0.0, 0.0
         sparsity = self.plan.spec.sparsity or self.plan.dims[1]
         width_K = 4.0 * masks(*self.plan.dims, sparsity, self.plan.config.seed).sum(1)
         owned_M = (self.plan.class_counts_MK > 0) @ width_K
-        up = np.mean([owned_M[who].sum() for who in self.participants])
-        missing = [] if self.plan.spec.refine in LEARNED else self.plan.unowned  # learned ones: all K
+        up = np.mean([owned_M[selected].sum() for selected in self.participants])
+        missing = [] if self.plan.spec.refine in TRAINED_BY_SERVER else self.plan.unowned  # trained: all K
         return float(up), float(len(self.participants[0]) * np.delete(width_K, missing).sum())
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
-        """Returns the length of a round and its imbalance (1: none), both on average over the rounds.
+        """Returns the mean length of a round and its mean imbalance (1: perfectly balanced).
 
-        A pool is done when its last client is, a node not before its cores have done all its work.
+        A pool ends with its last client, a node not before its cores have done all its work.
         """
         slots = sum(self._slots(node) for node in range(self.machine.nodes))
         lengths, ratios = [], []
-        for who in self.participants:
-            most, load = 0.0, [0.0] * self.machine.nodes
+        for selected in self.participants:
+            length, load = 0.0, [0.0] * self.machine.nodes
             for number, pool in enumerate(self.pools):
-                mine = [float(cost_M[i]) for i in who if self.pool_of[i] == number]
+                costs = [float(cost_M[i]) for i in selected if self.pool_of[i] == number]
                 at_once = min(len(pool.ranks), self._slots(pool.node)) if self._on_cpu(number) else 1
-                most = max(most, makespan(mine, at_once))
-                load[pool.node] += sum(mine)
+                length = max(length, makespan(costs, at_once))
+                load[pool.node] += sum(costs)
             if not self.machine.devices:
-                most = max(most, *(load[node] / self._slots(node) for node in range(self.machine.nodes)))
-            lengths.append(most)
-            ratios.append(most * slots / cost_M[who].sum())
+                length = max(length, *(load[node] / self._slots(node) for node in range(self.machine.nodes)))
+            lengths.append(length)
+            ratios.append(length * slots / cost_M[selected].sum())
         return float(np.mean(lengths)), float(np.mean(ratios))
 
     def _on_cpu(self, pool: int) -> bool:
         return self.device_of[pool] == "cpu"
 
     def _slots(self, node: int) -> int:
-        """Returns how many clients of a node train at a time: ranks that share a GPU share its speed."""
-        here = [number for number, pool in enumerate(self.pools) if pool.node == node]
-        if not all(map(self._on_cpu, here)):
-            return len({self.device_of[number] for number in here})
-        ranks = sum(len(self.pools[number].ranks) for number in here)
+        """Returns how many clients of a node train at a time; ranks that share a GPU count as one."""
+        pools_of_node = [number for number, pool in enumerate(self.pools) if pool.node == node]
+        if not all(map(self._on_cpu, pools_of_node)):
+            return len({self.device_of[number] for number in pools_of_node})
+        ranks = sum(len(self.pools[number].ranks) for number in pools_of_node)
         return max(1, min(ranks, self.machine.cores // self.plan.config.runtime.threads))
 
     @property
     def imbalance(self) -> float:
-        """How much longer a round lasts than if all work were spread evenly."""
+        """Length of a round ÷ its length if all work were spread evenly."""
         return self.schedule(self.work_M)[1]
 
     @property
     def round_seconds(self) -> float | None:
-        """Expected seconds of a round's training and prototypes, from what was tried on this machine."""
-        if not self.seconds:
+        """Expected seconds of a round's training and prototypes, from times measured on this machine."""
+        if not self.seconds_per_sample:
             return None
-        per_M = np.array([self.seconds[c.architecture] * len(c.train) for c in self.plan.clients])
+        per_M = np.array([self.seconds_per_sample[c.architecture] * len(c.train) for c in self.plan.clients])
         return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
 
     # --- memory
@@ -166,24 +165,25 @@ class Forecast:
         return ClientLayouts(self.plan)
 
     def rank_memory(self, pool: int) -> MemoryEstimate:
-        """Of a rank while it trains the largest client of its pool; beside a GPU, what stays on the host."""
-        parts = {"program": self.program[0]}
+        """Memory of a rank while it trains the largest client of its pool; with a GPU, the host's part."""
+        parts = {"program": self.program_bytes[0]}
         return MemoryEstimate(parts | self._training(pool) if self._on_cpu(pool) else parts)
 
     def _training(self, pool: int) -> dict[str, int]:
-        mine, device = self.clients_of(pool), self.device_of[pool]
-        costs = [self._cost(i) for i in mine]
+        """Returns the bytes that training the largest clients of a pool needs."""
+        clients, device = self.clients_of(pool), self.device_of[pool]
+        costs = [self._cost(i) for i in clients]
         return {
-            "network": max((self.layouts.state(i).nbytes for i in mine), default=0),
-            "gradients": max((self._gradients(i, device) for i in mine), default=0),
+            "network": max((self.layouts.state(i).nbytes for i in clients), default=0),
+            "gradients": max((self._gradients(i, device) for i in clients), default=0),
             "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
         }
 
     def node_memory(self, node: int) -> MemoryEstimate:
-        """Of all ranks of a node at the worst moment, its arena, and the data."""
+        """Peak memory of a node: all its ranks, its arena, and the data."""
         ranks = sum(self.machine.node(rank) == node for rank in range(self.machine.ranks))
         parts = {
-            "programs": ranks * self.program[0] + self.program[1],
+            "programs": ranks * self.program_bytes[0] + self.program_bytes[1],
             "arena": self.arena(node),
             "data": self.plan.data.x.nbytes * (1 if self.plan.data.file else ranks),
         }
@@ -198,53 +198,53 @@ class Forecast:
             for name in ("gradients", "activations"):
                 largest = sorted((each[name] for each in training), reverse=True)
                 parts[name] = sum(largest[: self._slots(node)])
-            # malloc keeps what it was given back: about what an average client needed
+            # malloc keeps freed memory: about what an average client needed
             parts["kept by waiting ranks"] = (len(training) - self._slots(node)) * self._average(node)
         return MemoryEstimate(parts)
 
     def _average(self, node: int) -> int:
-        """Returns the gradients and activations of an average client of a node."""
-        mine = [c.id for c in self.plan.clients if self.pools[self.pool_of[c.id]].node == node]
-        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in mine]
+        """Returns the bytes of gradients and activations of an average client of a node."""
+        clients = [c.id for c in self.plan.clients if self.pools[self.pool_of[c.id]].node == node]
+        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in clients]
         return sum(each) // max(1, len(each))
 
     def _gradients(self, i: int, device: str) -> int:
-        """Returns the bytes of a client's gradients, unless they are dropped at once, and velocities."""
+        """Returns the bytes of a client's gradients, unless the step frees them at once, and velocities."""
         config, kind = self.plan.config, device.partition(":")[0]
         kept = not step_options(config.runtime, kind, self.plan.clients[i].architecture).direct
         return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
-        """Bytes of the records of a node's clients."""
-        mine = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
-        return sum(self.layouts.layout(i).nbytes for i in mine)
+        """Returns the bytes of the states of a node's clients in the arena."""
+        clients = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
+        return sum(self.layouts.layout(i).nbytes for i in clients)
 
     def device_memory(self, pool: int) -> MemoryEstimate:
-        """Of a GPU with all ranks that share it."""
+        """Memory of a GPU with all ranks that share it."""
         ranks = len(self.pools[pool].ranks)
-        parts = {"contexts": CONTEXT} | self._training(pool)
+        parts = {"contexts": CUDA_CONTEXT_BYTES} | self._training(pool)
         return MemoryEstimate({name: ranks * nbytes for name, nbytes in parts.items()})
 
     def warnings(self) -> list[str]:
-        """Returns what will not fit, in words."""
+        """Returns messages about what will not fit or is not counted."""
         semi = self.plan.spec.semi
-        said = [f"after round {semi} unlabelled samples add work and memory: not counted"] if semi else []
+        messages = [f"after round {semi} unlabelled samples add work and memory: not counted"] if semi else []
         for node in range(self.machine.nodes):
             need, arena = self.node_memory(node).total, self.arena(node)
+            memory, shared = format_gib(self.machine.memory), format_gib(self.machine.shared)
             if need > self.machine.memory:
-                said.append(f"node {node} needs {format_gib(need)}, it has {format_gib(self.machine.memory)}")
+                messages.append(f"node {node} needs {format_gib(need)}, it has {memory}")
             if arena > self.machine.shared and self.plan.config.runtime.arena in ("auto", "shared"):
-                said.append(
-                    f"the arena of node {node} needs {format_gib(arena)}, shared memory has "
-                    f"{format_gib(self.machine.shared)}: it will be a file, or refused if runtime.arena = 'shared'"
+                messages.append(
+                    f"the arena of node {node} needs {format_gib(arena)}, shared memory has {shared}: "
+                    "it will be a file, or refused if runtime.arena = 'shared'"
                 )
         for number, device in enumerate(self.device_of):
-            room, need = self.machine.device_memory, self.device_memory(number).total
-            if not self._on_cpu(number) and room is not None and need > room:
-                said.append(
-                    f"{device} of node {self.pools[number].node} needs {format_gib(need)}, it has {format_gib(room)}"
-                )
+            available, need = self.machine.device_memory, self.device_memory(number).total
+            if not self._on_cpu(number) and available is not None and need > available:
+                name = f"{device} of node {self.pools[number].node}"
+                messages.append(f"{name} needs {format_gib(need)}, it has {format_gib(available)}")
         spare = len(self.workers) - self.plan.config.federation.per_round
         if spare > 0:
-            said.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
-        return said
+            messages.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
+        return messages

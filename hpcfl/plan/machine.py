@@ -1,4 +1,4 @@
-"""Where a run would be: ranks, nodes, cores, memory, devices."""
+"""The machine that a run is planned for: ranks, nodes, cores, memory, devices."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 from hpcfl.errors import BadInput
 from hpcfl.runtime import cores
-from hpcfl.runtime.arena import SPARE, free_space
+from hpcfl.runtime.arena import RESERVED_BYTES, free_space
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Ranks are spread over nodes in blocks."""
+    """A machine whose ranks are spread over its nodes in blocks."""
 
     ranks: int
     nodes: int
     devices: int
     """GPUs of each node."""
     cores: int
-    """Of each node."""
+    """Cores of each node."""
     memory: int
     """Bytes of each node."""
     device_memory: int | None
     shared: int
-    """Bytes of each node's shared memory, for the arena."""
+    """Bytes of shared memory of each node that the arena may use."""
 
     def node(self, rank: int) -> int:
         return rank * self.nodes // self.ranks
@@ -42,7 +42,7 @@ def machine_like_here(
     memory: float | None,
     device_memory: float | None,
 ) -> Machine:
-    """Returns a machine whose nodes are like this one, but for what is given; memory in GiB."""
+    """Returns a machine whose nodes are like this one, except for given values; memory in GiB."""
     if nodes > ranks:
         raise BadInput(f"--nodes {nodes}: more than -n {ranks} ranks")
     for option, gib in (("--memory", memory), ("--device-memory", device_memory)):
@@ -56,12 +56,12 @@ def machine_like_here(
         cores_ or max(1, math.floor(min(len(allowed), quota))),
         int(memory * 2**30) if memory else _memory(),
         int(device_memory * 2**30) if device_memory else None,
-        free_space().shared - SPARE,
+        free_space().shared - RESERVED_BYTES,
     )
 
 
 def _memory() -> int:
-    """Returns the bytes that this node, or the control group of this process, has."""
+    """Returns the bytes of memory of this node, or of the control group of this process if less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
@@ -72,14 +72,14 @@ def _memory() -> int:
 
 
 def program_memory(images: bool) -> tuple[int, int]:
-    """Returns what a rank needs before it has done anything: bytes of its own, and those all ranks share."""
+    """Returns the bytes of a rank that has only imported the program: private, and shared by all ranks."""
     command = [sys.executable, "-m", "hpcfl.plan.memory_probe", *(["images"] if images else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        own, shared = map(int, done.stdout.split())
-    except (subprocess.CalledProcessError, ValueError, OSError):  # a system without this file
-        own, shared = 150 * 2**20, 150 * 2**20
-    return own, shared
+        private, shared = map(int, done.stdout.split())
+    except (subprocess.CalledProcessError, ValueError, OSError):  # no /proc/self/smaps_rollup here
+        private, shared = 150 * 2**20, 150 * 2**20
+    return private, shared
 
 
 def format_gib(nbytes: float) -> str:

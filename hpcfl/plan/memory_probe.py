@@ -1,6 +1,6 @@
-"""Loads what a rank loads, and prints its memory: `python -m hpcfl.plan.memory_probe [images]`.
+"""Imports what a rank imports and prints its memory: `python -m hpcfl.plan.memory_probe [images]`.
 
-It prints the bytes of the process's own, and those that it shares with other ranks of its node.
+It prints the private bytes of the process, and those that it shares with other ranks of its node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hpcfl.utils.torchvision_loader import load_torchvision
 
 
 def main() -> None:
-    """Prints the two numbers; fails where the system does not tell them."""
+    """Prints the two numbers; fails on a system that does not provide them."""
     find_mpi_library()
     if "images" in sys.argv[1:]:
         load_torchvision()

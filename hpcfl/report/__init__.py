@@ -1,1 +1,1 @@
-"""Finished and running logs as tables."""
+"""Tables about finished and running logs."""

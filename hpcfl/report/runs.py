@@ -1,4 +1,4 @@
-"""Runs at a glance, and the catalogue, as tables."""
+"""`hpcfl show` of runs: one in full, or several as rows of a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from hpcfl.log.reader import Run, as_bad_input, read_log
-from hpcfl.log.schema import PARTS
+from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.log.summary import INFERENCES, Summary, summary
 from hpcfl.utils.formatting import console, format_bytes, format_percent
 
@@ -25,34 +25,34 @@ def print_runs(paths: Sequence[str]) -> None:
 
 
 def _print_one(run: Run) -> None:
-    config, said = run.config, run.attributes
+    config, attributes = run.config, run.attributes
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     add = table.add_row
     add("run", f"{run.path}: {run.status}, {run.rounds_done} of {config.federation.rounds} rounds")
     if run.study:
-        add("study", f"{run.study}, cell {said['cell']}")
-    add("when", f"{said['start']} to {said['end'] or '…'} on {said['host']}")
-    add("ranks", f"{said['ranks']} (nodes {said['nodes']}, cores {said['cores']}, MPI {said['mpi']})")
-    add("placed", f"{said['device']}, {said['placement']}, {said['arena']} arena")
-    add("method", f"{config.method.name}: {said['method']}")
+        add("study", f"{run.study}, cell {attributes['cell']}")
+    add("when", f"{attributes['start']} to {attributes['end'] or '…'} on {attributes['host']}")
+    machine = f"nodes {attributes['nodes']}, cores {attributes['cores']}, MPI {attributes['mpi']}"
+    add("ranks", f"{attributes['ranks']} ({machine})")
+    add("placed", f"{attributes['device']}, {attributes['placement']}, {attributes['arena']} arena")
+    add("method", f"{config.method.name}: {attributes['method']}")
     add("data", f"{config.data.name}, {config.partition.name}, seed {config.seed}")
-    nets = Counter(run["/clients/architecture"])
-    add("clients", f"{config.federation.clients}: " + ", ".join(f"{n} {name}" for name, n in nets.items()))
+    architectures = ", ".join(f"{n} {name}" for name, n in Counter(run["/clients/architecture"]).items())
+    add("clients", f"{config.federation.clients}: {architectures}")
     add("per round", f"{config.federation.per_round} clients")
-    brief = summary(run)
-    if not np.isnan(brief.accuracy):
+    metrics = summary(run)
+    if not np.isnan(metrics.accuracy):
         best = int(np.nanargmax(run["/round/accuracy"]))
-        add(
-            "accuracy",
-            f"{format_percent(brief.accuracy)} (mean over clients {format_percent(brief.accuracy_clients)})",
-        )
-        own = f"clients at their own best {format_percent(brief.clients_best)}"
-        add("best", f"{format_percent(brief.best)} in round {best + 1}; {own}")
-        add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in _by(brief).items()))
+        mean = f"mean over clients {format_percent(metrics.accuracy_clients)}"
+        add("accuracy", f"{format_percent(metrics.accuracy)} ({mean})")
+        clients_best = f"clients at their own best {format_percent(metrics.clients_best)}"
+        add("best", f"{format_percent(metrics.best)} in round {best + 1}; {clients_best}")
+        shares = _by_inference(metrics).items()
+        add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in shares))
     if run.rounds_done:
         sent = {name: format_bytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
-        parts = ", ".join(f"{part} {run[f'/round/seconds_{part}'].mean():.3f}" for part in PARTS)
+        parts = ", ".join(f"{part} {run[f'/round/seconds_{part}'].mean():.3f}" for part in ROUND_PARTS)
         add("", f"{run['/round/seconds'].mean():.3f} s: {parts}")
         add("", f"efficiency {run['/round/efficiency'].mean():.2f}")
         diverged = np.flatnonzero(run["/client/diverged"][-1])
@@ -67,14 +67,17 @@ def _print_many(runs: Sequence[Run]) -> None:
     for heading in ("rounds", "accuracy", "best", *INFERENCES, "up/round", "down/round", "s/round"):
         table.add_column(heading, justify="right")
     for run in runs:
-        brief = summary(run)
-        cells = [*map(format_percent, (brief.accuracy, brief.best, *_by(brief).values())), "–", "–", "–"]
+        metrics = summary(run)
+        shares = (metrics.accuracy, metrics.best, *_by_inference(metrics).values())
+        cells = [*map(format_percent, shares), "–", "–", "–"]
         if run.rounds_done:
-            cells[5:] = format_bytes(brief.bytes_up), format_bytes(brief.bytes_down), f"{brief.seconds:.3f}"
+            sent = format_bytes(metrics.bytes_up), format_bytes(metrics.bytes_down)
+            cells[5:] = [*sent, f"{metrics.seconds:.3f}"]
         name = f"{run.path.name}, {run.study}" if run.study else run.path.name
         table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)
 
 
-def _by(brief: Summary) -> dict[str, float]:
-    return dict(zip(INFERENCES, (brief.head, brief.global_, brief.local), strict=True))
+def _by_inference(metrics: Summary) -> dict[str, float]:
+    """Returns the accuracy by kind of inference."""
+    return dict(zip(INFERENCES, (metrics.head, metrics.global_, metrics.local), strict=True))

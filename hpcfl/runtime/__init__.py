@@ -1,1 +1,1 @@
-"""The machine under a run: devices, cores, client memory, scheduling, deadline, lock, exit codes."""
+"""What a run uses of the machine: devices, cores, client memory, scheduling, deadline, lock, exit codes."""

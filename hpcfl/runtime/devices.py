@@ -1,4 +1,4 @@
-"""On which device a rank computes, and what makes its arithmetic a function of the configuration."""
+"""The device of a rank, and the torch settings that make its results depend on the configuration only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
-    """Returns the device of a rank: ranks of a node share its GPUs in turn."""
+    """Returns the device of a rank: the GPUs of a node are assigned to its ranks round-robin."""
     if setting == "cpu" or (setting == "auto" and cuda_devices == 0):
         return "cpu"
     if cuda_devices == 0:
@@ -26,11 +26,14 @@ def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
 
 
 def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None) -> torch.device:
-    """Loads torch, fixes what would change bits, and returns this rank's device, or the one given."""
-    for library in ("OMP", "MKL", "OPENBLAS"):  # scipy brings its own OpenBLAS, loaded after this
+    """Imports torch, fixes the settings that would change bits, and returns the device.
+
+    `on` overrides runtime.device.
+    """
+    for library in ("OMP", "MKL", "OPENBLAS"):  # scipy loads its own OpenBLAS later
         os.environ[f"{library}_NUM_THREADS"] = str(runtime.threads)
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is only then the same every time
-    # bfloat16 by tiles (AMX) crashes on virtual machines that only claim to have them
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # makes cuBLAS deterministic
+    # AMX (bfloat16 tiles) crashes on virtual machines that report it without supporting it
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     import torch
 
@@ -45,8 +48,8 @@ def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None)
 
 
 def free_memory() -> None:
-    """Gives back the memory of a run that is over."""
-    gc.collect()  # its parts know each other
+    """Frees the memory of a run that has ended."""
+    gc.collect()  # its objects refer to each other
     if "torch" in sys.modules:
         import torch
 
@@ -55,14 +58,14 @@ def free_memory() -> None:
 
 
 @contextmanager
-def torch_settings_kept() -> Iterator[None]:
-    """Runs the block; torch, if it was there before, then has its threads, generators and flags again."""
+def preserve_torch_settings() -> Iterator[None]:
+    """Runs the block and restores torch's threads, generators and flags, if torch was imported before it."""
     if "torch" not in sys.modules:
         yield
         return
     import torch
 
-    threads, strict, tf32 = (
+    threads, deterministic, tf32 = (
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
         torch.backends.cudnn.allow_tf32,
@@ -72,12 +75,12 @@ def torch_settings_kept() -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(strict)
+            torch.use_deterministic_algorithms(deterministic)
             torch.backends.cudnn.allow_tf32 = tf32
 
 
 def seed_torch(key: int, device: torch.device) -> None:
-    """Seeds what draws on a device; torch's own call formats a traceback each time, for 0.3 ms."""
+    """Seeds the generators of CPU and device; `torch.manual_seed` takes 0.3 ms, to format a traceback."""
     import torch
 
     torch.default_generator.manual_seed(key)

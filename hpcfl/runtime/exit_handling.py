@@ -1,4 +1,4 @@
-"""How a rank ends: one clear last word, and no other rank left waiting."""
+"""How a rank exits: one error message is printed last, and no other rank is left waiting."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from types import FrameType
 from typing import NoReturn
 
 from hpcfl.comm.communicator import Communicator
-from hpcfl.comm.launcher import SETTLE
+from hpcfl.comm.launcher import OUTPUT_DELAY
 from hpcfl.errors import BadInput, Fatal, Refused, RunFailed
 
-PARENT = os.getppid()
-"""Who started this process, read before anything could happen to it."""
+LAUNCHER_PID = os.getppid()
+"""Read at import, before the launcher could have died."""
 
 DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 75, 130
 
 
 def run_guarded(comm: Communicator, body: Callable[[], int]) -> int:
-    """Runs a rank's part and returns the exit code; an exception on any rank ends them all."""
+    """Runs `body` and returns its exit code; an exception on one rank aborts all ranks."""
     try:
-        code = _common_end(comm, body)
+        code = _run_body(comm, body)
         comm.close()
     except Fatal as error:
-        _end_all(comm, f"hpcfl: {error}", FAILED)
-    except BadInput as error:  # that only this rank met
-        _end_all(comm, f"hpcfl: {error}", BAD_INPUT)
+        _abort_all(comm, f"hpcfl: {error}", FAILED)
+    except BadInput as error:  # on this rank only
+        _abort_all(comm, f"hpcfl: {error}", BAD_INPUT)
     except KeyboardInterrupt:
-        _end_all(comm, "hpcfl: interrupted" if comm.is_server else "", INTERRUPTED)
+        _abort_all(comm, "hpcfl: interrupted" if comm.is_server else "", INTERRUPTED)
     except BaseException:
         text = traceback.format_exc()
-        time.sleep(SETTLE)  # what others had to say then stands above it
-        _end_all(comm, "\n".join(f"[rank {comm.rank}] {line}" for line in text.splitlines()), FAILED)
+        time.sleep(OUTPUT_DELAY)  # so that the output of other ranks comes first
+        _abort_all(comm, "\n".join(f"[rank {comm.rank}] {line}" for line in text.splitlines()), FAILED)
     return code
 
 
-def _common_end(comm: Communicator, body: Callable[[], int]) -> int:
-    """Returns the exit code of an end that all ranks know of; one of them prints."""
+def _run_body(comm: Communicator, body: Callable[[], int]) -> int:
+    """Returns the exit code of `body`; an error that all ranks raise is printed by rank 0 only."""
     try:
         return body()
     except (Refused, RunFailed) as error:
@@ -50,43 +50,43 @@ def _common_end(comm: Communicator, body: Callable[[], int]) -> int:
         return BAD_INPUT if isinstance(error, Refused) else FAILED
 
 
-def _end_all(comm: Communicator, message: str, code: int) -> NoReturn:
-    """Ends every rank; the launcher drops what it has not passed on by then, so it is given time."""
+def _abort_all(comm: Communicator, message: str, code: int) -> NoReturn:
+    """Prints the message and aborts all ranks, after a delay: an abort drops output not yet forwarded."""
     print_error(message, bool(message))
     if comm.size > 1:
-        time.sleep(SETTLE / 2)
+        time.sleep(OUTPUT_DELAY / 2)
     comm.abort(code)
-    os._exit(code)  # alone, or if aborting let this rank go on
+    os._exit(code)  # if the abort has not ended this rank
 
 
 def print_error(text: str, prints: bool = True) -> None:
-    """Prints a last word, once: on the rank that prints."""
+    """Prints to stderr if `prints`."""
     if prints:
         print(text, file=sys.stderr, flush=True)
 
 
 class LauncherWatchdog(threading.Thread):
-    """Ends this rank if its launcher is gone: Open MPI's ranks may go on computing for nobody.
+    """Ends this rank when its launcher has died: Open MPI's ranks may otherwise go on computing.
 
-    It never calls MPI: that is the main thread's alone.
+    It never calls MPI, which only the main thread may do.
     """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
 
     def run(self) -> None:
-        while os.getppid() == PARENT:
+        while os.getppid() == LAUNCHER_PID:
             time.sleep(1)
-        with contextlib.suppress(OSError):  # nobody may be left to read it
+        with contextlib.suppress(OSError):  # stderr may be closed
             os.write(2, b"hpcfl: the launcher is gone\n")
         os._exit(FAILED)
 
 
 class StopSignals:
-    """Once: the run ends after this round. Twice: at once.
+    """Signal handlers: the first signal stops the run after the current round, the second at once.
 
     Open MPI's mpirun kills its ranks 0.3 s after it forwards SIGINT or SIGTERM, and sends SIGTERM when a rank
-    fails: there these two keep their meaning, and only SIGUSR1 asks for a stop.
+    fails: with it these two keep their default handlers, and only SIGUSR1 asks for a stop.
     """
 
     def __init__(self, prints: bool, open_mpi: bool):
@@ -95,11 +95,11 @@ class StopSignals:
         self.numbers = (signal.SIGUSR1,) if open_mpi else (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM)
 
     def __enter__(self) -> StopSignals:
-        self.before = {number: signal.signal(number, self._handle) for number in self.numbers}
+        self.previous_handlers = {number: signal.signal(number, self._handle) for number in self.numbers}
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for number, handler in self.before.items():
+        for number, handler in self.previous_handlers.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""One run per log: a lock beside it that dies with its owner."""
+"""A lock file beside each log, so that only one run writes it; a dead owner's lock is released."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 
 from hpcfl.errors import BadInput
 
-MOMENT = 1.0
-"""Seconds that a lock may be held by somebody who only looks at it."""
-PATIENCE = 120.0
-"""Seconds after which a file server has noticed that a lock's owner is gone."""
+PROBE_WAIT = 1.0
+"""Seconds to wait for a lock that `is_locked` of another process may be holding for an instant."""
+RESTART_WAIT = 120.0
+"""Seconds after which a file server has released the lock of a dead owner."""
 
 
 class LockHeld(BadInput):
-    """Another job has the lock."""
+    """Another job holds the lock."""
 
 
 def was_restarted() -> bool:
-    """Says whether this job was started again, by Slurm or jobs/: a lock may be its own, not let go yet."""
+    """Returns whether Slurm or a jobs/ script restarted this job; its old lock may then still be held."""
     return any(os.environ.get(name, "0") != "0" for name in ("SLURM_RESTART_COUNT", "HPCFL_RESTARTS"))
 
 
 def is_locked(log: Path) -> bool:
-    """Says whether a run that writes this log is alive, as far as the file system knows."""
+    """Returns whether a running process holds the lock of this log, as far as the file system knows."""
     try:
         handle = os.open(f"{log}.lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -42,59 +42,59 @@ def is_locked(log: Path) -> bool:
 
 
 class RunLock:
-    """Held while this process lives; the system lets go of it when the process ends, however it ends."""
+    """A lock that the operating system releases when this process ends, however it ends."""
 
     def __init__(self, log: Path):
         self.path = Path(f"{log}.lock")
         self.handle = -1
 
-    def acquire(self, patience: float | None = None) -> None:
-        """Acquires the lock, or raises BadInput naming its owner.
+    def acquire(self, timeout: float | None = None) -> None:
+        """Acquires the lock, or raises LockHeld, which names its owner, after `timeout` seconds.
 
-        A job that the batch system has started again waits for a while: a node that went down may hold it.
+        By default a restarted job waits RESTART_WAIT: a node that went down may still hold the lock.
         """
-        patience = PATIENCE if patience is None and was_restarted() else patience or MOMENT
-        until = time.monotonic() + patience
+        timeout = RESTART_WAIT if timeout is None and was_restarted() else timeout or PROBE_WAIT
+        end = time.monotonic() + timeout
         while True:
             try:
-                return self._try()
+                return self._try_acquire()
             except LockHeld:
-                if time.monotonic() >= until:
+                if time.monotonic() >= end:
                     raise
-            time.sleep(MOMENT / 4)
+            time.sleep(PROBE_WAIT / 4)
 
-    def _try(self) -> None:
+    def _try_acquire(self) -> None:
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not self._is_ours(handle):  # its owner has just taken it away
+            if not self._is_current(handle):  # its owner has just deleted the file
                 os.close(handle)
-                self._try()
+                self._try_acquire()
                 return
         except OSError as error:
             owner = os.read(handle, 200).decode(errors="replace").strip() or "another job"
             os.close(handle)
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise LockHeld(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
-            return  # a file system without locks: the log's own name still protects it
+            return  # no locks here; a new log still gets its name only if that is free
         os.ftruncate(handle, 0)
         job = os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or os.environ.get("LSB_JOBID")
-        said = f"process {os.getpid()} on {platform.node()}" + (f", job {job}" if job else "")
-        os.write(handle, said.encode())
+        owner = f"process {os.getpid()} on {platform.node()}" + (f", job {job}" if job else "")
+        os.write(handle, owner.encode())
         self.handle = handle
 
-    def _is_ours(self, handle: int) -> bool:
-        """Says whether the name still leads to the file that is locked."""
+    def _is_current(self, handle: int) -> bool:
+        """Returns whether the path still names the locked file."""
         try:
             return os.path.samestat(os.fstat(handle), os.stat(self.path))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Lets go, and takes the file away."""
+        """Releases the lock and deletes its file."""
         if self.handle >= 0:
             self.path.unlink(missing_ok=True)
             os.close(self.handle)

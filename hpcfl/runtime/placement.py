@@ -1,4 +1,4 @@
-"""Where everything is: agreed by all ranks before the first round."""
+"""Decides, alike on all ranks before the first round, which rank and which memory each client gets."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from hpcfl.runtime.arena import Arena, choose_arena, free_space
 from hpcfl.runtime.scheduling import ClientQueue, CoreLimiter, CostModel, assign_clients, pools
 
 LIMITERS = COUNTERS // 2
-"""Counters, from the end, that core limiters use; pools draw from the others."""
+"""Number of counters, from the end, for core limiters; client queues use the others."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """This rank's clients and memory, and what the run as a whole has."""
+    """Client queue and arena of this rank, and the nodes and cores of the whole run."""
 
     queue: ClientQueue
     arena: Arena
     placement: str
-    why: str
-    """Why the arena is not of the first choice."""
+    """`pool` or `pinned`."""
+    fallback_reason: str
+    """Why the arena is not of the first kind; empty if it is."""
     nodes: int
     cores: int
 
     def log_attributes(self) -> dict[str, Any]:
-        """Returns the attributes that the log keeps of it."""
+        """Returns the attributes that are written to the log."""
         return {
             "nodes": self.nodes,
             "cores": self.cores,
@@ -44,46 +45,50 @@ class Placement:
 def place_clients(
     comm: Communicator, runtime: RuntimeConfig, costs: CostModel, device: torch.device, sizes: Sequence[int]
 ) -> Placement:
-    """Returns where this rank's clients live; every rank calls it. `sizes` has the bytes of every client."""
-    mine = (platform.node(), comm.node, device_identity(device), cores.own_cores(), free_space())
-    hosts, nodes, devices, allowed, spaces = zip(*comm.allgather_object(mine), strict=True)
-    places = list(zip(nodes, devices, strict=True))
-    kind, why, pinned = "private", "", runtime.placement == "pinned"
+    """Returns the placement of this rank; collective. `sizes` has the bytes of every client."""
+    own = (platform.node(), comm.node, device_identity(device), cores.own_cores(), free_space())
+    hosts, nodes, identities, cores_of, spaces = zip(*comm.allgather_object(own), strict=True)
+    devices = list(zip(nodes, identities, strict=True))
+    kind, reason, pinned = "private", "", runtime.placement == "pinned"
 
-    def split(pinned: bool) -> tuple[list[int], list[int]]:
+    def assign(pinned: bool) -> tuple[list[int], list[int]]:
         """Returns each client's pool and node."""
-        groups = pools(places, comm.workers, pinned)
+        groups = pools(devices, comm.workers, pinned)
         pool_of = assign_clients(costs.of_clients().tolist(), groups)
         return pool_of, [groups[number].node for number in pool_of]
 
-    pool_of, node_of = split(pinned)
-    need = {node: sum(size for size, at in zip(sizes, node_of, strict=True) if at == node) for node in nodes}
+    pool_of, node_of = assign(pinned)
+    need = dict.fromkeys(nodes, 0)
+    for size, node in zip(sizes, node_of, strict=True):
+        need[node] += size
     with comm.raise_on_all():
         needs = [(host, node, need[node]) for host, node in zip(hosts, nodes, strict=True)]
-        kind, why = choose_arena(runtime.arena, needs, dict(zip(hosts, spaces, strict=True)))
+        kind, reason = choose_arena(runtime.arena, needs, dict(zip(hosts, spaces, strict=True)))
     if kind == "private" and not pinned:
         pinned = True
-        pool_of, node_of = split(pinned)
-    node = [rank for rank in comm.workers if nodes[rank] == comm.node]
-    limit = cores.core_limit(allowed, comm.rank, node, runtime.threads) if comm.rank in node else None
-    if limit and limit[0] >= LIMITERS:  # so many kinds of binding that each has few ranks
+        pool_of, node_of = assign(pinned)
+    workers = [rank for rank in comm.workers if nodes[rank] == comm.node]
+    limit = cores.core_limit(cores_of, comm.rank, workers, runtime.threads) if comm.rank in workers else None
+    if limit and limit[0] >= LIMITERS:  # no counter left; so many affinities have few ranks each
         limit = None
     queue = ClientQueue(
         pool_of,
-        pools(places, comm.workers, pinned),
+        pools(devices, comm.workers, pinned),
         comm.rank,
         comm,
         CoreLimiter(comm, COUNTERS - 1 - limit[0], limit[1]) if limit else None,
     )
-    here = queue.clients if kind == "private" else [i for i, node in enumerate(node_of) if node == comm.node]
+    clients = queue.clients
+    if kind != "private":
+        clients = [i for i, node in enumerate(node_of) if node == comm.node]
     leader = nodes.index(comm.node) == comm.rank
-    arena = Arena(comm, kind, {i: sizes[i] for i in here}, leader)
-    total = cores.total_cores(zip(hosts, allowed, strict=True))
-    return Placement(queue, arena, "pinned" if pinned else "pool", why, len(set(nodes)), total)
+    arena = Arena(comm, kind, {i: sizes[i] for i in clients}, leader)
+    total = cores.total_cores(zip(hosts, cores_of, strict=True))
+    return Placement(queue, arena, "pinned" if pinned else "pool", reason, len(set(nodes)), total)
 
 
 def device_identity(device: torch.device) -> str:
-    """Returns what tells one device of a node from another: a GPU's UUID, or `cpu`."""
+    """Returns an identifier of the device, unique on its node: a GPU's UUID, or `cpu`."""
     if device.type != "cuda":
         return "cpu"
     return str(getattr(torch.cuda.get_device_properties(device), "uuid", device))

@@ -1,6 +1,6 @@
-"""Who trains whom. Clients belong to a device; the ranks that share it take them one by one.
+"""Scheduling: clients are assigned to a device, whose ranks train them from a common queue.
 
-Nothing here changes results: whoever trains a client, in whatever order, its bits are the same.
+Nothing here changes results: a client's bits do not depend on the rank that trains it or on the order.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Pool:
-    """Ranks of one node that share a device, and so its clients."""
+    """Ranks of one node that share a device and the clients assigned to it."""
 
     node: int
     ranks: tuple[int, ...]
 
 
-def pools(places: Sequence[tuple[int, str]], workers: Iterable[int], pinned: bool) -> list[Pool]:
-    """Returns the pools of a run: the workers by (node, device), or each alone where clients are pinned."""
+def pools(devices: Sequence[tuple[int, str]], workers: Iterable[int], pinned: bool) -> list[Pool]:
+    """Returns the pools of a run: the workers grouped by (node, device), or if pinned one pool per worker."""
     if pinned:
-        return [Pool(places[rank][0], (rank,)) for rank in workers]
+        return [Pool(devices[rank][0], (rank,)) for rank in workers]
     members: dict[tuple[int, str], list[int]] = {}
     for rank in workers:
-        members.setdefault(places[rank], []).append(rank)
+        members.setdefault(devices[rank], []).append(rank)
     return [Pool(node, tuple(ranks)) for (node, _), ranks in members.items()]
 
 
 def assign_clients(costs: Sequence[float], pools: Sequence[Pool]) -> list[int]:
-    """Returns each client's pool: the most expensive first, each to where a rank has least to do so far."""
+    """Returns each client's pool: the most expensive client first, each to the pool with the least cost.
+
+    The cost of a pool is divided by the number of its ranks.
+    """
     pool_of = [0] * len(costs)
     heap = [(0.0, number) for number in range(len(pools))]
     for client in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
@@ -44,9 +47,10 @@ def assign_clients(costs: Sequence[float], pools: Sequence[Pool]) -> list[int]:
 
 
 class CostModel:
-    """What a client's round is expected to cost: samples × FLOPs, corrected by measured seconds.
+    """Expected cost of a client's round: samples × FLOPs × a measured rate per architecture.
 
-    The correction is one rate per architecture. Rank 0 measures and tells: queues must be alike on all ranks.
+    Rank 0 measures (`measured_A`) and broadcasts the rates (`rate_A`), because queues must be equal on all
+    ranks.
     """
 
     def __init__(self, work_M: Sequence[float], architecture_M: Sequence[int]):
@@ -61,35 +65,35 @@ class CostModel:
         return self.work_M * self.rate_A[self.architecture_M]
 
     def measure(self, seconds_M: np.ndarray) -> None:
-        """Learns from a round's seconds, NaN where a client did not train; holds once it is told to all."""
+        """Updates `measured_A` with the seconds of a round, NaN for clients that did not train."""
         trained = np.flatnonzero(~np.isnan(seconds_M))
         np.add.at(self.seconds_A, self.architecture_M[trained], seconds_M[trained])
         np.add.at(self.done_A, self.architecture_M[trained], self.work_M[trained])
-        if self.seconds_A.sum():  # one not yet seen is taken for an average one
+        if self.seconds_A.sum():  # an architecture not yet measured gets the average rate
             average = self.seconds_A.sum() / self.done_A.sum()
             self.measured_A = np.where(self.done_A > 0, self.seconds_A / self.done_A.clip(min=1), average)
 
 
 class NodeCounters(Protocol):
-    """Counters that the ranks of a node share."""
+    """Atomic counters that the ranks of a node share; a `Communicator` has them."""
 
     def fetch_add(self, counter: int, by: int = 1) -> int:
-        """Returns a counter and advances it, in one step."""
+        """Adds to a counter atomically and returns its value before."""
 
     def read_counter(self, counter: int) -> int:
-        """Returns a counter, perhaps a moment old."""
+        """Returns a counter, which may be slightly out of date."""
 
     def wait_below(self, counter: int, limit: int) -> None:
-        """Sleeps until a counter is seen below a limit."""
+        """Sleeps until a counter is below a limit."""
 
     def mark_alive(self) -> None:
-        """Shows that this rank is alive."""
+        """Tells the other ranks that this one is alive."""
 
 
 class CoreLimiter:
-    """Lets no more ranks work at a time than there are cores for them; the others sleep.
+    """A semaphore: at most `slots` ranks work at a time, one per core; the others sleep.
 
-    Sharing a core by turns costs a third more: whoever comes back finds its caches full of others' data.
+    Ranks that share a core by time slices need a third longer, because they evict each other's caches.
     """
 
     def __init__(self, counters: NodeCounters, counter: int, slots: int):
@@ -105,11 +109,11 @@ class CoreLimiter:
 
 
 class ClientQueue:
-    """Gives this rank the clients that it trains, evaluates, and has an even share of.
+    """Yields the clients that this rank trains and evaluates, and its even share of the pool's clients.
 
-    Every rank of a pool has the same list; a counter of the node hands out its places. Two counters alternate:
-    all ranks meet between one list and the next, so while one counter is used, the pool's first rank resets
-    the other.
+    Every rank of a pool has the same list; a counter of the node gives out its indices. Two counters
+    alternate: all ranks pass a barrier between two lists, so while one counter is in use, the pool's first
+    rank resets the other.
     """
 
     def __init__(
@@ -120,49 +124,49 @@ class ClientQueue:
         counters: NodeCounters,
         limiter: CoreLimiter | None = None,
     ):
-        mine = [number for number, pool in enumerate(pools) if rank in pool.ranks]
-        self.pool = pools[mine[0]] if mine else Pool(-1, ())
-        self.clients = [i for i, number in enumerate(pool_of) if number in mine]
+        own = [number for number, pool in enumerate(pools) if rank in pool.ranks]  # empty for a pure server
+        self.pool = pools[own[0]] if own else Pool(-1, ())
+        self.clients = [i for i, number in enumerate(pool_of) if number in own]
         on_node = [number for number, pool in enumerate(pools) if pool.node == self.pool.node]
-        self.counter = 2 * on_node.index(mine[0]) if mine else 0
-        self.place = self.pool.ranks.index(rank) if mine else 0
+        self.counter = 2 * on_node.index(own[0]) if own else 0
+        self.rank_in_pool = self.pool.ranks.index(rank) if own else 0
         self.counters, self.limiter = counters, limiter
-        self.stale = set(self.clients)
-        self.participants_here: set[int] = set()
+        self.stale = set(self.clients)  # not evaluated since they were initialised or trained
+        self.participants: set[int] = set()
         self.trained: list[int] = []
 
     def to_train(self, participants: np.ndarray, costs: np.ndarray) -> Iterator[int]:
         """Yields the participants that this rank trains, the most expensive first."""
-        self.participants_here = set(participants.tolist()) & set(self.clients)
-        self.stale |= self.participants_here
+        self.participants = set(participants.tolist()) & set(self.clients)
+        self.stale |= self.participants
         self.trained = []
-        for i in self._draw(sorted(self.participants_here, key=lambda i: (-costs[i], i))):
+        for i in self._draw(sorted(self.participants, key=lambda i: (-costs[i], i))):
             self.trained.append(i)
             yield i
 
     def to_evaluate(self) -> Iterator[int]:
-        """Yields the clients that this rank evaluates: those it just trained, then others that are stale."""
+        """Yields the clients that this rank evaluates: those it has just trained, then other stale ones."""
         yield from self._one_by_one(self.trained)
-        yield from self._draw(sorted(self.stale - self.participants_here))
+        yield from self._draw(sorted(self.stale - self.participants))
         self.stale.clear()
 
     def own_share(self) -> Iterator[int]:
-        """Yields this rank's even share of the pool's clients, without a counter."""
-        return self._one_by_one(self.clients[self.place :: max(1, len(self.pool.ranks))])
+        """Yields this rank's even share of the pool's clients, which is fixed and needs no counter."""
+        return self._one_by_one(self.clients[self.rank_in_pool :: max(1, len(self.pool.ranks))])
 
     def _draw(self, clients: Sequence[int]) -> Iterator[int]:
-        """Yields the clients of a list that this rank draws from the shared counter, one at a time."""
+        """Yields the clients of a list whose indices this rank gets from the shared counter."""
         if len(self.pool.ranks) < 2:
             yield from self._one_by_one(clients)
             return
         self.counter ^= 1
-        if self.place == 0:
+        if self.rank_in_pool == 0:
             self.counters.fetch_add(self.counter ^ 1, -self.counters.read_counter(self.counter ^ 1))
         while self.counters.read_counter(self.counter) < len(clients):
             with self._limited():
-                place = self.counters.fetch_add(self.counter)
-                if place < len(clients):
-                    yield clients[place]
+                index = self.counters.fetch_add(self.counter)
+                if index < len(clients):
+                    yield clients[index]
 
     def _one_by_one(self, clients: Iterable[int]) -> Iterator[int]:
         for i in clients:
@@ -171,7 +175,7 @@ class ClientQueue:
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Holds one of the node's cores for the work on one client."""
+        """Holds a slot of the core limiter while one client is worked on."""
         self.counters.mark_alive()
         if self.limiter:
             self.limiter.enter()
@@ -181,7 +185,7 @@ class ClientQueue:
 
 
 def makespan(costs: Sequence[float], slots: int) -> float:
-    """Returns when the last of these is done if each free slot takes the largest that is left."""
+    """Returns when the last job ends if each free slot takes the most expensive remaining one."""
     busy = [0.0] * slots
     for cost in sorted(costs, reverse=True):
         heapq.heappush(busy, heapq.heappop(busy) + cost)

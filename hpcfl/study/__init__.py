@@ -1,1 +1,1 @@
-"""A study: many runs from one file, their cells, and how far they have come."""
+"""Studies: many runs (cells) described by one file, run, submitted, followed and summarised."""

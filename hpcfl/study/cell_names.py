@@ -1,4 +1,4 @@
-"""Names of cells: file names that say what a cell's values are and depend on nothing else."""
+"""Names of cells: file names made from the block and the cell's own values alone."""
 
 from __future__ import annotations
 
@@ -8,65 +8,65 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hpcfl.study.keys import KNOWN, RANKS, Settings
+from hpcfl.study.keys import ALL_KEYS, RANKS, Settings
 
-LONGEST = 120
-WORD = 40
-UNFIT = re.compile(r"[^A-Za-z0-9._+=-]+")
-MARKS = {"seed": "s", "partition.seed": "p", RANKS: "r", "method.name": ""}
-"""Keys that one letter, or nothing, tells from all others."""
-TIMES = Counter(key.rpartition(".")[2] for key in KNOWN)
+MAX_LENGTH = 120
+MAX_VALUE_LENGTH = 40
+UNSAFE = re.compile(r"[^A-Za-z0-9._+=-]+")
+KEY_PREFIXES = {"seed": "s", "partition.seed": "p", RANKS: "r", "method.name": ""}
+"""Keys that are shortened to one letter or left out in names."""
+LAST_WORD_COUNTS = Counter(key.rpartition(".")[2] for key in ALL_KEYS)
 
 
 def cell_names(cells: Sequence[tuple[str, Settings, Settings]]) -> list[str]:
-    """Returns a name for each block, cell of its list and point of its grid.
+    """Returns a name for each (block, list entry, grid point).
 
-    Where two are equal, or would be on some file system, both get a digest of their own values.
+    Names that are equal, ignoring case as some file systems do, get a digest of the cell's values.
     """
-    plain = [_name(*cell) for cell in cells]
-    times = Counter(map(str.lower, plain))
+    names = [_name(*cell) for cell in cells]
+    counts = Counter(map(str.lower, names))
     return [
-        name if times[name.lower()] == 1 else _with_digest(name, cell)
-        for name, cell in zip(plain, cells, strict=True)
+        name if counts[name.lower()] == 1 else _with_digest(name, cell)
+        for name, cell in zip(names, cells, strict=True)
     ]
 
 
 def _name(block: str, entry: Settings, point: Settings) -> str:
-    """Returns block, values of the list with their keys, values of the grid, where the position is enough."""
+    """Returns the block, list values with their keys, and grid values without, as their order is fixed."""
     parts = [_part(key, value, True) for key, value in entry.items()]
     parts += [_part(key, value, isinstance(value, bool)) for key, value in point.items()]
-    whole = "-".join([block, *parts])
-    return whole if len(whole) <= LONGEST else _with_digest(whole, (block, entry, point))
+    name = "-".join([block, *parts])
+    return name if len(name) <= MAX_LENGTH else _with_digest(name, (block, entry, point))
 
 
 def _with_digest(stem: str, values: Any) -> str:
-    return f"{stem[: LONGEST - 9]}-{_digest(values, 4)}"
+    return f"{stem[: MAX_LENGTH - 9]}-{_digest(values, 4)}"
 
 
 def _part(key: str, value: Any, with_key: bool) -> str:
-    if key in MARKS:
-        return MARKS[key] + _word(value)
+    if key in KEY_PREFIXES:
+        return KEY_PREFIXES[key] + _value_text(value)
     if not with_key:
-        return _word(value)
+        return _value_text(value)
     last = key.rpartition(".")[2]
-    return f"{UNFIT.sub('_', last if TIMES[last] == 1 else key)}={_word(value)}"
+    return f"{UNSAFE.sub('_', last if LAST_WORD_COUNTS[last] == 1 else key)}={_value_text(value)}"
 
 
-def _word(value: Any) -> str:
-    """Returns a value as part of a file name; what does not fit is shortened and ends with a digest."""
-    said = _said(value)
-    if isinstance(value, str | int | float) and 0 < len(said) <= WORD and not UNFIT.search(said):
-        return said
-    return f"{UNFIT.sub('_', said)[: WORD - 7]}_{_digest(value, 3)}"
+def _value_text(value: Any) -> str:
+    """Returns a value as part of a file name; a long or unsafe one is shortened and ends with a digest."""
+    text = _plain_text(value)
+    if isinstance(value, str | int | float) and 0 < len(text) <= MAX_VALUE_LENGTH and not UNSAFE.search(text):
+        return text
+    return f"{UNSAFE.sub('_', text)[: MAX_VALUE_LENGTH - 7]}_{_digest(value, 3)}"
 
 
-def _said(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return "+".join(map(_said, value))
+        return "+".join(map(_plain_text, value))
     if isinstance(value, dict):
-        return "+".join(f"{name}={_said(inner)}" for name, inner in value.items())
+        return "+".join(f"{name}={_plain_text(inner)}" for name, inner in value.items())
     return str(value)
 
 

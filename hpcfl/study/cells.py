@@ -1,4 +1,4 @@
-"""Cells: what blocks list and span, without what is excluded, each with its configuration."""
+"""The cells of a study: all combinations of its blocks' lists and grids, without the excluded ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import method_spec
 from hpcfl.models.registry import client_architectures
 from hpcfl.study.cell_names import cell_names
-from hpcfl.study.keys import KNOWN, RANKS, Settings, canonical, merge_settings, nest, short_repr
+from hpcfl.study.keys import ALL_KEYS, RANKS, Settings, canonical, merge_settings, nest, short_repr
 
-MOST = 100_000
+MAX_CELLS = 100_000
 
 
 @dataclass(frozen=True)
@@ -27,50 +27,51 @@ class Cell:
     """One run of a study."""
 
     name: str
-    """The stem of its file's name, unique within the study; a function of its block and its own values."""
+    """Stem of its log's file name, unique in the study; it depends on the block and `values` alone."""
     block: str
     values: Mapping[str, Any]
-    """Its own, by list and grid: full key → value, in the order of the file."""
+    """The settings that come from the block's list and grid: full key → value, in the order of the file."""
     settings: Mapping[str, Any]
-    """Every key that is set over the defaults, without ranks."""
+    """All settings that replace defaults, without ranks."""
     ranks: int | None
-    """The number of MPI ranks that it asks for; None: any."""
+    """Number of MPI ranks that it must run on; None: any."""
     config: Config | None
-    """None: it is refused, for the reason that `problem` gives."""
+    """None if the settings are invalid; `problem` says why."""
     problem: str = ""
 
 
 def seed_group(block: str, values: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns what cells have in common that are averaged: the block, and the values but for seeds.
+    """Returns a key that is equal for cells to average: the block, and the values without seeds.
 
-    Values are text, because 1 client and 1.0 of all clients are equal as numbers.
+    Values are text, because 1 (one client) and 1.0 (all clients) are equal as numbers.
     """
     return block, json.dumps({key: value for key, value in values.items() if key not in SEED_KEYS})
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Leaves out the cells in which each of its keys has one of its values."""
+    """Excludes the cells in which each of its keys has one of the listed values."""
 
-    place: str
-    wanted: Mapping[str, set[str]]
+    location: str
+    """Where it is in the file; error messages begin with it."""
+    values: Mapping[str, set[str]]
 
-    def hits(self, settings: Mapping[str, Any]) -> bool:
-        """Says whether a cell is left out."""
+    def matches(self, settings: Mapping[str, Any]) -> bool:
+        """Returns whether a cell with these settings is excluded."""
         return all(
-            key in settings and canonical(key, settings[key]) in among for key, among in self.wanted.items()
+            key in settings and canonical(key, settings[key]) in texts for key, texts in self.values.items()
         )
 
 
 @dataclass(frozen=True)
 class CellBlock:
-    """Every cell of a list at every point of a grid."""
+    """A block of the file: all combinations of its listed cells and the points of its grid."""
 
     name: str
     settings: Settings
-    """What all its cells have, beneath their own."""
+    """Settings of all its cells; a cell's own settings replace them."""
     entries: Sequence[Settings]
-    """The list of cells; one that sets nothing where there is only a grid."""
+    """The listed cells; one empty entry if there is only a grid."""
     grid: Mapping[str, Sequence[Any]]
     exclusions: Sequence[Exclusion]
 
@@ -78,14 +79,14 @@ class CellBlock:
     def size(self) -> int:
         return len(self.entries) * prod(map(len, self.grid.values()))
 
-    def drafts(self, asked: Settings) -> Iterator[Draft]:
-        """Yields its cells, the last key of the grid varying fastest; what is asked for replaces values."""
-        grid = {key: [asked[key]] if key in asked else values for key, values in self.grid.items()}
+    def drafts(self, overrides: Settings) -> Iterator[Draft]:
+        """Yields its cells, the last key of the grid varying fastest; `overrides` replace values."""
+        grid = {key: [overrides[key]] if key in overrides else values for key, values in self.grid.items()}
         for entry in self.entries:
-            entry = {key: asked.get(key, value) for key, value in entry.items()}
+            entry = {key: overrides.get(key, value) for key, value in entry.items()}
             for values in product(*grid.values()):
                 point = dict(zip(grid, values, strict=True))
-                settings = merge_settings(merge_settings(self.settings, entry | point), asked)
+                settings = merge_settings(merge_settings(self.settings, entry | point), overrides)
                 yield Draft(self.name, entry, point, settings)
 
 
@@ -94,58 +95,59 @@ class Draft:
 
     def __init__(self, block: str, entry: Settings, point: Settings, settings: Settings) -> None:
         self.block, self.entry, self.point, self.settings = block, entry, point, settings
-        parts_of_tables = {key: value for key, value in (entry | point).items() if key not in KNOWN}
-        self.every = settings | parts_of_tables
+        parts_of_tables = {key: value for key, value in (entry | point).items() if key not in ALL_KEYS}
+        self.all_settings = settings | parts_of_tables
 
     def cell(self, name: str) -> Cell:
-        """Returns the cell."""
-        # a list of networks that is asked for takes the place of a group, and the other way round
-        values = {key: self.every[key] for key in self.entry | self.point if key in self.every}
+        """Returns the checked cell."""
+        # an override of models.list removes models.group from the settings, and the other way round
+        values = {key: self.all_settings[key] for key in self.entry | self.point if key in self.all_settings}
         settings = {key: value for key, value in self.settings.items() if key != RANKS}
         ranks = self.settings.get(RANKS)
         if ranks is not None and (type(ranks) is not int or ranks < 1):
             problem = f"ranks = {short_repr(ranks)}: must be a whole number of at least 1"
             return Cell(name, self.block, values, settings, None, None, problem)
-        return Cell(name, self.block, values, settings, ranks, *_checked(settings))
+        return Cell(name, self.block, values, settings, ranks, *_load_config(settings))
 
 
-def cells(
-    blocks: Sequence[CellBlock], everywhere: Sequence[Exclusion], asked: Settings, strict: bool
+def make_cells(
+    blocks: Sequence[CellBlock], exclusions: Sequence[Exclusion], overrides: Settings, strict: bool
 ) -> tuple[Cell, ...]:
-    """Returns the cells of all blocks; `strict`: every exclusion must leave something out."""
-    if (number := sum(block.size for block in blocks)) > MOST:
-        raise BadInput(f"{number} cells, before exclusions: more than {MOST} are refused")
-    drafts = {block.name: list(block.drafts(asked)) for block in blocks}
+    """Returns the cells of all blocks; if `strict`, an exclusion that excludes nothing is an error."""
+    if (number := sum(block.size for block in blocks)) > MAX_CELLS:
+        raise BadInput(f"{number} cells, before exclusions: more than {MAX_CELLS} are refused")
+    drafts = {block.name: list(block.drafts(overrides)) for block in blocks}
     if strict:
-        for exclusion in everywhere:
-            _must_hit(exclusion, [draft for several in drafts.values() for draft in several])
+        for exclusion in exclusions:
+            _check_exclusion(exclusion, [draft for group in drafts.values() for draft in group])
         for block in blocks:
             for exclusion in block.exclusions:
-                _must_hit(exclusion, drafts[block.name])
+                _check_exclusion(exclusion, drafts[block.name])
     kept: list[Draft] = []
     for block in blocks:
-        without = [*everywhere, *block.exclusions]
-        kept += [d for d in drafts[block.name] if not any(each.hits(d.every) for each in without)]
+        both = [*exclusions, *block.exclusions]
+        kept += [d for d in drafts[block.name] if not any(each.matches(d.all_settings) for each in both)]
     if not kept:
         raise BadInput("no cell is left: all are excluded")
-    called = cell_names([(draft.block, draft.entry, draft.point) for draft in kept])
-    made = tuple(draft.cell(name) for draft, name in zip(kept, called, strict=True))
-    _refuse_twins(made)
-    if all(cell.problem for cell in made) and len({cell.problem for cell in made}) == 1:
-        raise BadInput(f"{'every cell: ' if len(made) > 1 else ''}{made[0].problem}")
-    return made
+    names = cell_names([(draft.block, draft.entry, draft.point) for draft in kept])
+    result = tuple(draft.cell(name) for draft, name in zip(kept, names, strict=True))
+    _refuse_duplicates(result)
+    if all(cell.problem for cell in result) and len({cell.problem for cell in result}) == 1:
+        raise BadInput(f"{'every cell: ' if len(result) > 1 else ''}{result[0].problem}")
+    return result
 
 
-def _must_hit(exclusion: Exclusion, drafts: Sequence[Draft]) -> None:
-    for key in exclusion.wanted:
-        if not any(key in draft.every for draft in drafts):
-            raise BadInput(f"{exclusion.place}no cell sets {key}")
-    if not any(exclusion.hits(draft.every) for draft in drafts):
-        raise BadInput(f"{exclusion.place}no cell has these values, so that nothing is left out")
+def _check_exclusion(exclusion: Exclusion, drafts: Sequence[Draft]) -> None:
+    """Raises if an exclusion excludes nothing."""
+    for key in exclusion.values:
+        if not any(key in draft.all_settings for draft in drafts):
+            raise BadInput(f"{exclusion.location}no cell sets {key}")
+    if not any(exclusion.matches(draft.all_settings) for draft in drafts):
+        raise BadInput(f"{exclusion.location}no cell has these values, so that nothing is left out")
 
 
-def _checked(settings: Settings) -> tuple[Config | None, str]:
-    """Returns the configuration, or why there is none: all that can be said without the data."""
+def _load_config(settings: Settings) -> tuple[Config | None, str]:
+    """Returns the configuration, or why it is invalid as far as can be checked without the data."""
     try:
         config = check_tables(nest(settings))
         method_spec(config.method, config.data.name)
@@ -155,12 +157,12 @@ def _checked(settings: Settings) -> tuple[Config | None, str]:
     return config, ""
 
 
-def _refuse_twins(made: Sequence[Cell]) -> None:
+def _refuse_duplicates(cells: Sequence[Cell]) -> None:
     """Raises if two cells are the same run: the same configuration on the same number of ranks."""
-    seen: dict[bytes, str] = {}
-    for cell in made:
+    names: dict[bytes, str] = {}
+    for cell in cells:
         run = cell.config.model_dump_json() if cell.config else repr(sorted(cell.settings.items()))
         digest = hashlib.blake2b(f"{cell.ranks} {cell.problem} {run}".encode(), digest_size=16).digest()
-        if digest in seen:
-            raise BadInput(f"the cells {seen[digest]} and {cell.name} are the same run")
-        seen[digest] = cell.name
+        if digest in names:
+            raise BadInput(f"the cells {names[digest]} and {cell.name} are the same run")
+        names[digest] = cell.name

@@ -1,4 +1,4 @@
-"""Full names of configuration keys, and what becomes of a key that is set twice."""
+"""Full names of configuration keys, and how settings are merged, nested and compared."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
 
 RANKS = "ranks"
-"""The one key of a cell that is not a key of the configuration: its number of MPI ranks."""
-KNOWN = dict.fromkeys([*keys(), RANKS])
-"""Every key, in order."""
-SECTIONS = {key.rpartition(".")[0] for key in KNOWN} - {""}
+"""The number of MPI ranks: the one key of a cell that is not a key of the configuration."""
+ALL_KEYS = dict.fromkeys([*keys(), RANKS])
+"""All keys that a cell may set, in order."""
+SECTIONS = {key.rpartition(".")[0] for key in ALL_KEYS} - {""}
 TABLE_KEYS = tuple(key for key in keys() if isinstance(attrgetter(key)(Config()), dict))
-"""Keys whose values are tables of the user's own names; `models.pretrained.resnet18` sets one of them."""
+"""Keys whose value is a table with free names; `models.pretrained.resnet18` sets one entry."""
 INT_IS_NOT_FLOAT = {"federation.participation", "method.sparsity"}
-"""Here 1 is a number (of clients, of dimensions) and 1.0 a share; elsewhere they are the same."""
+"""Keys for which 1 is a count (of clients, of dimensions) and 1.0 a share; elsewhere they are the same."""
 
 Settings = dict[str, Any]
 """Full key → value."""
 
 
-def flatten(table: Mapping[str, Any], place: str, prefix: str = "") -> Settings:
-    """Returns nested tables and dotted names as full keys; `place` leads the sentence about a bad one."""
-    found: Settings = {}
+def flatten(table: Mapping[str, Any], location: str, prefix: str = "") -> Settings:
+    """Returns nested tables and dotted names as full keys; error messages begin with `location`."""
+    settings: Settings = {}
     for name, value in table.items():
         key = prefix + name
         if key in SECTIONS and isinstance(value, dict):
-            inner = flatten(value, place, f"{key}.")
-        elif key in KNOWN or _owner(key):
+            inner = flatten(value, location, f"{key}.")
+        elif key in ALL_KEYS or _table_key(key):
             inner = {key: value}
         elif key in SECTIONS:
-            raise BadInput(f"{place}{key} = {short_repr(value)}: must be a table of keys")
+            raise BadInput(f"{location}{key} = {short_repr(value)}: must be a table of keys")
         else:
-            raise BadInput(f"{place}unknown key {key}{nearest(key, KNOWN)}")
-        for twice in inner.keys() & found.keys():
-            raise BadInput(f"{place}{twice} is given twice")
-        found |= inner
-    return found
+            raise BadInput(f"{location}unknown key {key}{nearest(key, ALL_KEYS)}")
+        for duplicate in inner.keys() & settings.keys():
+            raise BadInput(f"{location}{duplicate} is given twice")
+        settings |= inner
+    return settings
 
 
 def merge_settings(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Settings:
-    """Returns `lower` with `upper` on top; a group of networks replaces a list, and a list a group."""
+    """Returns `lower` overridden by `upper`; models.group replaces models.list, and the other way round."""
     result = dict(lower)
     if "models.list" in upper and "models.group" not in upper:
         result.pop("models.group", None)
@@ -52,9 +52,10 @@ def merge_settings(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Settin
         result.pop("models.list", None)
         result.pop("models.weights", None)
     for key, value in upper.items():
-        if owner := _owner(key):
-            old = result.get(owner)
-            result[owner] = (old if isinstance(old, dict) else {}) | {key.removeprefix(f"{owner}."): value}
+        if table_key := _table_key(key):
+            old = result.get(table_key)
+            entry = {key.removeprefix(f"{table_key}."): value}
+            result[table_key] = (old if isinstance(old, dict) else {}) | entry
         else:
             result[key] = value
     return result
@@ -70,25 +71,18 @@ def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical(key: str, value: Any) -> str:
-    """Returns a text that is equal for two values if they mean the same."""
+    """Returns a text that is equal for two values of a key if they mean the same."""
     if isinstance(value, float) and value.is_integer() and key not in INT_IS_NOT_FLOAT:
         value = int(value)
     return repr(value)
 
 
-def display_value(key: str, value: Any) -> str:
-    """Returns the same for tables: strings without quotes, truth as TOML has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else canonical(key, value)
-
-
 def short_repr(value: Any) -> str:
-    """Returns a value for a sentence."""
-    said = repr(value)
-    return said if len(said) <= 60 else said[:57] + "…"
+    """Returns a value for an error message, shortened to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _owner(key: str) -> str:
-    """Returns the key whose table this one is an entry of, or nothing."""
-    return next((owner for owner in TABLE_KEYS if key.startswith(f"{owner}.")), "")
+def _table_key(key: str) -> str:
+    """Returns the table key that this key is an entry of, or an empty string."""
+    return next((table_key for table_key in TABLE_KEYS if key.startswith(f"{table_key}.")), "")

@@ -1,9 +1,8 @@
-"""What a study found: one row per cell, and means with deviations over seeds, from its logs alone."""
+"""Results of a study, read from its logs: one row per cell, and means and deviations over seeds."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -11,28 +10,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
 from hpcfl.config.identity import identity_but_for_seeds
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run, as_bad_input, read_log, study_title
-from hpcfl.log.summary import COLUMNS, NEEDS, Summary, summary
+from hpcfl.log.summary import COLUMNS, SUMMARY_ROWS, Summary, summary
 from hpcfl.log.tables import pandas_module
-from hpcfl.runtime.lock import RunLock
 from hpcfl.study.cells import Cell, seed_group
-from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import Study
-from hpcfl.utils.files import move_into_place, part_file
 
 if TYPE_CHECKING:
     import pandas
 
-MERGED = "study.h5"
-
 
 def log_attributes(study: Study, cell: Cell) -> dict[str, str]:
-    """Returns what a cell's log says of the study that it is part of."""
+    """Returns the attributes by which a cell's log names its study, block and values."""
     return {
         "study": study.name,
         "scale": study.scale,
@@ -44,7 +37,7 @@ def log_attributes(study: Study, cell: Cell) -> dict[str, str]:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A cell's log: what varies, and its summary."""
+    """A cell that has a log: its values, its state, and the summary of the log."""
 
     path: Path
     name: str
@@ -52,11 +45,11 @@ class Result:
     values: Mapping[str, Any]
     status: str
     rounds: int
-    run: str
-    """What it has in common with runs that differ by seeds alone."""
+    identity: str
+    """Identity of its configuration without seeds; equal for cells that are averaged."""
     summary: Summary
     accuracy: np.ndarray
-    """By round."""
+    """Accuracy by round."""
 
     def __repr__(self) -> str:
         return (
@@ -70,7 +63,7 @@ class Result:
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """A study's cells, and their groups over seeds."""
+    """The cells of a study, and groups of cells that differ only in seeds."""
 
     name: str
     scale: str
@@ -94,32 +87,33 @@ class Results:
 
     @cached_property
     def groups(self) -> dict[tuple[str, str, str], list[Result]]:
-        """Finished cells that differ by seeds alone, by block, values and whatever else their runs are."""
-        found: dict[tuple[str, str, str], list[Result]] = {}
+        """Finished cells that differ only in seeds, by block, values and identity."""
+        groups: dict[tuple[str, str, str], list[Result]] = {}
         for cell in self.cells:
             if cell.status == "finished":
-                found.setdefault((*seed_group(cell.block, cell.values), cell.run), []).append(cell)
-        return found
+                groups.setdefault((*seed_group(cell.block, cell.values), cell.identity), []).append(cell)
+        return groups
 
     def frame(self) -> pandas.DataFrame:
         """Returns one row per cell: its values and its summary."""
         return pandas_module().DataFrame([{"scale": self.scale} | row(cell) for cell in self.cells])
 
     def means(self) -> pandas.DataFrame:
-        """Returns one row per group: its values, the number of seeds, and mean and std of every number."""
+        """Returns one row per group: its values, the number of seeds, and mean and std of each column."""
         rows = []
         for (block, values, _), cells in self.groups.items():
             mean, std = mean_and_std(summary_table(cells))
             pairs = zip(COLUMNS, mean, std, strict=True)
             figures = {f"{name}_{what}": v for name, m, s in pairs for what, v in (("mean", m), ("std", s))}
-            own = {"scale": self.scale, "block": block, **json.loads(values)}
-            rows.append(own | {"seeds": len(cells)} | figures)
+            values_row = {"scale": self.scale, "block": block, **json.loads(values)}
+            rows.append(values_row | {"seeds": len(cells)} | figures)
         return pandas_module().DataFrame(rows)
 
 
 def row(cell: Result) -> dict[str, Any]:
-    known = {"cell": cell.name, "block": cell.block, **cell.values, "status": cell.status}
-    return known | {"rounds": cell.rounds} | dict(zip(COLUMNS, astuple(cell.summary), strict=True))
+    """Returns a cell as a row of a table: its name, values, status, rounds and summary."""
+    columns = {"cell": cell.name, "block": cell.block, **cell.values, "status": cell.status}
+    return columns | {"rounds": cell.rounds} | dict(zip(COLUMNS, astuple(cell.summary), strict=True))
 
 
 def summary_table(cells: Sequence[Result]) -> np.ndarray:
@@ -128,125 +122,59 @@ def summary_table(cells: Sequence[Result]) -> np.ndarray:
 
 
 def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and sample standard deviation over the first axis; one value alone has none (NaN)."""
+    """Returns mean and sample standard deviation over the first axis; NaN deviation of a single value."""
     mean = values.mean(0)
     std = values.std(0, ddof=1) if len(values) > 1 else np.full_like(mean, np.nan)
     return mean, std
 
 
 def read_results(path: str | Path) -> Results:
-    """Returns the results in a study's directory, from the logs of its cells that can be read."""
+    """Returns the results in a study's directory, from all logs of cells that can be read."""
     directory = Path(path)
     if directory.is_file():
         directory = directory.parent
     if not directory.is_dir():
         raise BadInput(f"cannot read {directory}: no such directory")
-    runs = [run for log in directory.glob("*.h5") if (run := _readable(log)) and is_cell(run)]
+    runs = [run for log in directory.glob("*.h5") if (run := read_if_valid(log)) and is_cell(run)]
     if not runs:
         raise BadInput(f"{directory} holds no cells of a study")
     names = {(str(run.attributes.get("study")), str(run.attributes.get("scale"))) for run in runs}
     if len(names) > 1:
-        several = ", ".join(study_title(*each) for each in sorted(names))
-        raise BadInput(f"{directory} holds cells of several studies or scales: {several}")
+        titles = ", ".join(study_title(*each) for each in sorted(names))
+        raise BadInput(f"{directory} holds cells of several studies or scales: {titles}")
     cells = []
     for run in runs:
         with suppress(BadInput):
-            cells.append(_result(run, run.attributes, run.status))
-    return Results(*names.pop(), tuple(sorted(cells, key=_order)))
+            cells.append(make_result(run, run.attributes, run.status))
+    return Results(*names.pop(), tuple(sorted(cells, key=_sort_key)))
 
 
 def is_cell(run: Run) -> bool:
-    """Says whether a log is that of a cell, and not one that was kept aside."""
+    """Returns whether a log belongs to a cell; logs kept under another name do not count."""
     return str(run.attributes.get("cell")) == run.path.name.removesuffix(".h5")
 
 
-def _readable(log: Path) -> Run | None:
-    """Returns a log that is there and whole."""
+def read_if_valid(log: Path) -> Run | None:
+    """Returns a log, or None if it cannot be read."""
     try:
-        return read_log(log, NEEDS)
+        return read_log(log, SUMMARY_ROWS)
     except BadInput:
         return None
 
 
-def _result(run: Run, said: Mapping[str, Any], status: str) -> Result:
-    """Returns a log as a result; `said` is what `belongs` returns of it."""
+def make_result(run: Run, attributes: Mapping[str, Any], status: str) -> Result:
+    """Returns a log as a result; `attributes` are those of `log_attributes`."""
     with as_bad_input(run.path):
-        values = dict(json.loads(said["values"]))
+        values = dict(json.loads(attributes["values"]))
         return Result(
-            *(run.path, str(said["cell"]), str(said["block"]), values, status, run.rounds_done),
+            *(run.path, str(attributes["cell"]), str(attributes["block"]), values, status, run.rounds_done),
             *(identity_but_for_seeds(run.config), summary(run), run["/round/accuracy"]),
         )
 
 
-def _order(cell: Result) -> tuple[object, ...]:
-    """Returns what cells are sorted by: numbers as numbers."""
-    known = [value if isinstance(value, str | int | float) else repr(value) for value in cell.values.values()]
-    return cell.block, *((isinstance(value, str), value) for value in known)
-
-
-def check_directory_owner(study: Study, store: RunStore) -> None:
-    """Raises if another study, or another scale of this one, was merged in this directory."""
-    path = store.path / MERGED
-    if not os.path.exists(path):
-        return
-    try:
-        with as_bad_input(path), h5py.File(path, "r", locking=False) as file:
-            there = study_title(str(file.attrs["study"]), str(file.attrs["scale"]))
-    except BadInput:  # damaged: it is made anew from the logs
-        return
-    if there != study.title:
-        raise BadInput(f"{store.path} is the directory of the study {there}; choose another --out")
-
-
-def write_results(study: Study, store: RunStore) -> Path:
-    """Merges the cells' logs into one file and returns its name; jobs of one study take turns."""
-    path = store.path / MERGED
-    lock = RunLock(path)
-    lock.acquire(patience=60.0)
-    try:
-        cells = []
-        for cell in study.cells:  # by this turn: a cell may have ended while another job merged
-            state = store.progress(cell).state
-            # a bad one has the log of another run, or none
-            if state != "bad" and (run := _readable(store.log(cell))):
-                cells.append(_result(run, log_attributes(study, cell), state))
-        with part_file(path) as part:
-            with h5py.File(part, "w") as file:
-                _fill(file, Results(study.name, study.scale, tuple(cells)))
-                file.attrs["about"], file.attrs["file"] = study.about, study.text
-            move_into_place(part, path)
-    finally:
-        lock.release()
-    return path
-
-
-def _fill(file: h5py.File, results: Results) -> None:
-    text = h5py.string_dtype()
-    groups = list(results.groups.values())
-    file.attrs.update(kind="study", study=results.name, scale=results.scale)
-    for name in ("name", "block", "status"):
-        file.create_dataset(f"/cell/{name}", data=[getattr(c, name) for c in results], dtype=text)
-    file.create_dataset("/cell/values", data=[json.dumps(dict(c.values)) for c in results], dtype=text)
-    file["/cell/rounds"] = np.array([cell.rounds for cell in results], dtype=np.int64)
-    order = {cell.name: number for number, cells in enumerate(groups) for cell in cells}
-    file["/cell/group"] = np.array([order.get(cell.name, -1) for cell in results], dtype=np.int64)
-    table = summary_table(results.cells).reshape(len(results.cells), len(COLUMNS))
-    for column, name in enumerate(COLUMNS):
-        file[f"/cell/{name}"] = table[:, column]
-    file.create_dataset("/group/block", data=[block for block, *_ in results.groups], dtype=text)
-    file.create_dataset("/group/values", data=[values for _, values, _ in results.groups], dtype=text)
-    file["/group/seeds"] = np.array([len(cells) for cells in groups], dtype=np.int64)
-    spreads = [mean_and_std(summary_table(cells)) for cells in groups]
-    longest = max((len(cell.accuracy) for cell in results), default=0)
-    curves = [mean_and_std(np.array([_padded(cell.accuracy, longest) for cell in cells])) for cells in groups]
-    for which, what in enumerate(("mean", "std")):
-        values = np.array([both[which] for both in spreads]).reshape(len(groups), len(COLUMNS))
-        for column, name in enumerate(COLUMNS):
-            file[f"/group/{name}_{what}"] = values[:, column]
-        file[f"/curve/accuracy_{what}"] = np.array([both[which] for both in curves]).reshape(
-            len(groups), longest
-        )
-
-
-def _padded(values: np.ndarray, length: int) -> np.ndarray:
-    return np.concatenate([values, np.full(length - len(values), np.nan)])
+def _sort_key(cell: Result) -> tuple[object, ...]:
+    """Returns the key that sorts cells by block and values, numbers as numbers."""
+    values = [
+        value if isinstance(value, str | int | float) else repr(value) for value in cell.values.values()
+    ]
+    return cell.block, *((isinstance(value, str), value) for value in values)

@@ -1,4 +1,4 @@
-"""`hpcfl show` of a study: means ± standard deviations over seeds."""
+"""`hpcfl show` of a study: a table of means ± standard deviations over seeds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hpcfl.study.results import Result, mean_and_std, read_results, summary_tabl
 from hpcfl.study.run_store import count_states
 from hpcfl.utils.formatting import console, format_bytes, format_percent, plural
 
-FIGURES = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
-MOST = 10_000
-"""Columns where the output is no terminal."""
+HEADINGS = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
+FILE_WIDTH = 10_000
+"""Width of the table in characters if the output is not a terminal."""
 
 
 def is_study(name: str) -> bool:
-    """Says whether this is a study's directory, or the merged file in it."""
+    """Returns whether a path is a study's directory, or the merged file in it."""
     if (path := Path(name)).is_dir():
         return True
     try:
@@ -48,22 +48,22 @@ def print_study(path: str) -> None:
         groups = [(json.loads(key[1]), cells) for key, cells in results.groups.items() if key[0] == block]
         screen.print()
         screen.print(f"{results.title}, {block}")
-        screen.print(_table(groups, screen.width if screen.is_terminal else MOST), crop=False)
+        screen.print(_table(groups, screen.width if screen.is_terminal else FILE_WIDTH), crop=False)
 
 
 def _table(groups: Sequence[tuple[dict[str, Any], list[Result]]], width: int) -> Table:
-    """Returns a row per group; where it is too wide, columns are left out, those at the end first."""
-    own = [values for values, _ in groups]
-    keys = list(dict.fromkeys(key for values in own for key in values))
-    if len(own) > 1:  # what is the same in all of them need not be shown
-        keys = [key for key in keys if len({repr(values.get(key)) for values in own}) > 1]
-    columns = [[_heading(key), *(str(values.get(key, "–")) for values in own)] for key in keys]
-    columns += map(list, zip(FIGURES, *(_figures(cells) for _, cells in groups), strict=True))
-    sizes = np.cumsum([1 + max(map(len, column)) for column in columns])
-    shown = max(len(keys) + 2, int((sizes <= width + 1).sum()))  # seeds and accuracy in any case
-    table = Table(box=None, padding=(0, 1, 0, 0), width=int(sizes[shown - 1]))
-    for at, (heading, *_) in enumerate(columns[:shown]):
-        table.add_column(heading, justify="left" if at < len(keys) else "right", no_wrap=True)
+    """Returns a row per group; last columns that do not fit are left out."""
+    group_values = [values for values, _ in groups]
+    keys = list(dict.fromkeys(key for values in group_values for key in values))
+    if len(group_values) > 1:  # keys with the same value in all groups are not shown
+        keys = [key for key in keys if len({repr(values.get(key)) for values in group_values}) > 1]
+    columns = [[_heading(key), *(str(values.get(key, "–")) for values in group_values)] for key in keys]
+    columns += map(list, zip(HEADINGS, *(_statistics(cells) for _, cells in groups), strict=True))
+    widths = np.cumsum([1 + max(map(len, column)) for column in columns])
+    shown = max(len(keys) + 2, int((widths <= width + 1).sum()))  # seeds and accuracy always
+    table = Table(box=None, padding=(0, 1, 0, 0), width=int(widths[shown - 1]))
+    for i, (heading, *_) in enumerate(columns[:shown]):
+        table.add_column(heading, justify="left" if i < len(keys) else "right", no_wrap=True)
     for cells in list(zip(*columns[:shown], strict=True))[1:]:
         table.add_row(*cells)
     return table
@@ -74,13 +74,13 @@ def _heading(key: str) -> str:
     return section if word == "name" else word
 
 
-def _figures(cells: list[Result]) -> list[str]:
-    """Returns what FIGURES names."""
-    mean, std = (dict(zip(COLUMNS, each, strict=True)) for each in mean_and_std(summary_table(cells)))
+def _statistics(cells: list[Result]) -> list[str]:
+    """Returns the cells of a row under HEADINGS."""
+    mean, std = (dict(zip(COLUMNS, columns, strict=True)) for columns in mean_and_std(summary_table(cells)))
     rounds = sorted({cell.rounds for cell in cells})
     return [
         str(len(cells)),
-        _share(mean["accuracy"], std["accuracy"]),
+        _mean_with_std(mean["accuracy"], std["accuracy"]),
         "/".join(map(str, rounds)),
         *(format_percent(mean[name]) for name in INFERENCES),
         *(format_bytes(mean[name]) for name in ("bytes_up", "bytes_down")),
@@ -88,5 +88,5 @@ def _figures(cells: list[Result]) -> list[str]:
     ]
 
 
-def _share(mean: float, std: float) -> str:
+def _mean_with_std(mean: float, std: float) -> str:
     return format_percent(mean) if np.isnan(std) else f"{100 * mean:.2f} ± {100 * std:.2f}%"

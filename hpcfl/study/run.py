@@ -1,4 +1,4 @@
-"""`hpcfl study run`: the missing cells one after another, in one start of MPI."""
+"""`hpcfl study run`: runs the missing cells one after another in one MPI job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from hpcfl.runtime.devices import free_memory
 from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED, StopSignals
 from hpcfl.runtime.lock import was_restarted
 from hpcfl.study.cells import Cell
-from hpcfl.study.results import check_directory_owner, log_attributes, write_results
+from hpcfl.study.merged_file import check_directory_owner, write_results
+from hpcfl.study.results import log_attributes
 from hpcfl.study.run_store import CellProgress, RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
 from hpcfl.utils.formatting import plural, print_line
@@ -54,7 +55,7 @@ def run_study(
                 "one by --cell, or let `hpcfl study submit` keep them apart"
             )
         with comm.raise_on_all():
-            store = RunStore(study.place(out))
+            store = RunStore(study.directory(out))
             check_directory_owner(study, store)
         return StudyRunner(comm, launcher, signals, study, cells, store, retry, keep).run_all()
 
@@ -62,21 +63,21 @@ def run_study(
 
 
 def _fingerprint(cells: Sequence[Cell]) -> str:
-    said = repr([(cell.name, cell.settings, cell.ranks) for cell in cells])
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    text = repr([(cell.name, cell.settings, cell.ranks) for cell in cells])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def select_cells(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
-    """Returns the cells of these names; all if none is named."""
-    known = {cell.name: cell for cell in study.cells}
+    """Returns the cells of these names, or all if no names are given."""
+    by_name = {cell.name: cell for cell in study.cells}
     for name in names:
-        if name not in known:
-            raise BadInput(f"--cell {name}: {study.path} has no such cell{nearest(name, known)}")
-    return tuple(known[name] for name in dict.fromkeys(names)) if names else study.cells
+        if name not in by_name:
+            raise BadInput(f"--cell {name}: {study.path} has no such cell{nearest(name, by_name)}")
+    return tuple(by_name[name] for name in dict.fromkeys(names)) if names else study.cells
 
 
 class QuietProgress(ProgressLines):
-    """Says what is about to run and how it ended, and nothing in between."""
+    """Prints how a cell starts and ends, but no line per round."""
 
     def show_row(self, t: int, row: object) -> None:
         pass
@@ -84,38 +85,39 @@ class QuietProgress(ProgressLines):
 
 @dataclass
 class StudyRunner:
-    """A trip through the cells of a study; every rank makes it."""
+    """Runs the selected cells of a study in order; every rank has one."""
 
     comm: Communicator
     launcher: Launcher | None
     signals: StopSignals
     study: Study
     cells: tuple[Cell, ...]
-    """Those of this trip."""
+    """The selected cells."""
     store: RunStore
     retry: bool
     keep: bool
     """Whether checkpoints of finished cells are kept, so that more rounds can extend them."""
     started: float = field(default_factory=time.time)
     problems: list[str] = field(default_factory=list)
-    """Cells that cannot be run or did not end well; on rank 0."""
+    """Names of cells that cannot be run or did not end well; on rank 0."""
 
     def run_all(self) -> int:
-        """Runs what is missing and returns the exit code."""
+        """Runs the missing cells and returns the exit code."""
         with self.comm.raise_on_all():
             if self.comm.is_server:
                 self.store.make()
         number, early = 0, False
         while True:
-            todo = self._next(number) if self.comm.is_server else None
-            asked, todos = zip(*self.comm.allgather_object((self.signals.received, todo)), strict=True)
-            early = todos[0] is not None and (any(asked) or todos[0][1] is None)
-            if early or todos[0] is None:
+            following = self._next(number) if self.comm.is_server else None
+            gathered = self.comm.allgather_object((self.signals.received, following))
+            following = gathered[0][1]
+            early = following is not None and (any(stop for stop, _ in gathered) or following[1] is None)
+            if early or following is None:
                 break
-            number, seen = todos[0]
+            number, progress = following
             if self.comm.is_server:
                 print_line(self._cell_title(number))
-            early = self._run(self.cells[number], seen) == STOPPED
+            early = self._run(self.cells[number], progress) == STOPPED
             if early:
                 break
             number += 1
@@ -124,86 +126,89 @@ class StudyRunner:
         problems = self.comm.allgather_object(bool(self.problems))[0]
         return STOPPED if early else FAILED if problems else DONE
 
-    def _cell_title(self, at: int) -> str:
-        return f"hpcfl: {self.study.title}, cell {at + 1} of {len(self.cells)}, {self.cells[at].name}"
+    def _cell_title(self, number: int) -> str:
+        return f"hpcfl: {self.study.title}, cell {number + 1} of {len(self.cells)}, {self.cells[number].name}"
 
-    def _next(self, number: int) -> tuple[int, CellProgress | None] | None:
-        """Returns the next cell to be run, from `number` on, and how far it has come; None: no time left."""
-        for at in range(number, len(self.cells)):
-            cell, where = self.cells[at], self._cell_title(at)
-            seen = self.store.progress(cell)
-            again = self.retry and not was_restarted() and seen.state in ("failed", "diverged")
-            if seen.state == "finished":
+    def _next(self, start: int) -> tuple[int, CellProgress | None] | None:
+        """Returns the number of the next cell to run and its progress, None in its place if time is up.
+
+        Returns None if no cell from `start` on is left to run.
+        """
+        for number in range(start, len(self.cells)):
+            cell, title = self.cells[number], self._cell_title(number)
+            progress = self.store.progress(cell)
+            again = self.retry and not was_restarted() and progress.state in ("failed", "diverged")
+            if progress.state == "finished":
                 continue
-            if seen.is_over and not again:
-                self._record_problem(cell, f"{where}: {seen.state}: {seen.reason}")
+            if progress.is_over and not again:
+                self._record_problem(cell, f"{title}: {progress.state}: {progress.reason}")
                 continue
-            if seen.state == "running" and not was_restarted():
-                print_line(f"{where}: another job runs it")
+            if progress.state == "running" and not was_restarted():
+                print_line(f"{title}: another job runs it")
                 continue
             if cell.ranks is not None and cell.ranks > self.comm.size:
                 print_line(
-                    f"{where}: left out, it asks for {cell.ranks} ranks and these are {self.comm.size}"
+                    f"{title}: left out, it asks for {cell.ranks} ranks and these are {self.comm.size}"
                 )
                 continue
             assert cell.config is not None
-            end = Deadline(end_time(cell.config.runtime.walltime_minutes, self.started))
-            return at, None if end.passed(0.0) else seen
+            deadline = Deadline(end_time(cell.config.runtime.walltime_minutes, self.started))
+            return number, None if deadline.too_late_for_next(0.0) else progress
         return None
 
-    def _run(self, cell: Cell, seen: CellProgress) -> int:
-        """Runs one cell on its ranks and returns its exit code on all."""
-        if self.comm.is_server and seen.is_over:  # it is tried again
+    def _run(self, cell: Cell, progress: CellProgress) -> int:
+        """Runs one cell on its ranks and returns its exit code on all ranks."""
+        if self.comm.is_server and progress.is_over:  # it is run again
             self.store.clear_failure(cell)
-        whole = cell.ranks in (None, self.comm.size)
-        part = self.comm if whole else self.comm.first_ranks(cell.ranks or 0)
-        code, why = DONE, ""
-        if part is not None:
+        all_ranks = cell.ranks in (None, self.comm.size)
+        comm = self.comm if all_ranks else self.comm.first_ranks(cell.ranks or 0)
+        code, problem = DONE, ""
+        if comm is not None:
             try:
-                code = self._run_federation(part, cell, seen)
+                code = self._run_federation(comm, cell, progress)
             except (Refused, RunFailed) as error:
-                code, why = FAILED, str(error)
+                code, problem = FAILED, str(error)
             except (Fatal, KeyboardInterrupt):
-                raise  # not the cell's own
+                raise  # not caused by the cell
             except BaseException as error:
-                if not is_mpi_error(error):  # what a rank meets when another was killed
+                if not is_mpi_error(error):  # an MPI error means that another rank was killed
                     self.store.mark_failed(cell, f"rank {self.comm.rank}\n{traceback.format_exc()}")
                 raise
             free_memory()
             if not gc.get_freeze_count():
-                gc.freeze()  # torch and all that is here to stay need not be looked at again
-            part.release() if whole else part.close()
-        code, why = self.comm.allgather_object((code, why))[0]
+                gc.freeze()  # later collections skip torch and other objects that stay until the end
+            comm.release() if all_ranks else comm.close()
+        code, problem = self.comm.allgather_object((code, problem))[0]
         if self.comm.is_server:
-            self._record_end(cell, why)
+            self._record_end(cell, problem)
         return code
 
-    def _record_end(self, cell: Cell, why: str) -> None:
-        """Notes how a cell ended; `why` it could not be run, or is not to be run again."""
+    def _record_end(self, cell: Cell, problem: str) -> None:
+        """Records that a cell ended, and `problem` if it could not be run or failed."""
         state = self.store.progress(cell).state
-        if state == "running":  # another job was faster
+        if state == "running":  # another job has taken it
             return
         self.store.clear_starts(cell)
         if state == "finished" and not self.keep:
             self.store.drop_checkpoints(cell)
-        if why and state != "finished":
-            self._record_problem(cell, f"hpcfl: {why}")
+        if problem and state != "finished":
+            self._record_problem(cell, f"hpcfl: {problem}")
 
-    def _run_federation(self, comm: Communicator, cell: Cell, seen: CellProgress) -> int:
-        checked: RunPlan | Exception
+    def _run_federation(self, comm: Communicator, cell: Cell, progress: CellProgress) -> int:
+        plan: RunPlan | Exception
         assert cell.config is not None
         try:
-            checked = plan_run(cell.config)
+            plan = plan_run(cell.config)
         except BadInput as problem:
-            checked = problem
+            plan = problem
         hooks = RunHooks(
             self._display,
             lambda: self.signals.received,
             self.started,
-            on_start=lambda: self.store.count_start(cell, seen.rounds),
+            on_start=lambda: self.store.count_start(cell, progress.rounds),
             log_attributes=log_attributes(self.study, cell),
         )
-        return run_federation(comm, checked, self.store.log(cell), seen.state == "diverged", hooks)
+        return run_federation(comm, plan, self.store.log(cell), progress.state == "diverged", hooks)
 
     def _display(self, rounds: int) -> ProgressLines:
         chosen = choose_display(rounds, self.launcher)
@@ -214,16 +219,16 @@ class StudyRunner:
         print_line(text)
 
     def _report(self, early: bool) -> None:
-        """Merges what there is, and says how far the study has come."""
-        where = "not merged yet"
+        """Merges the logs of the cells, and prints the state of the study."""
+        merged = "not merged yet"
         try:
-            if not early:  # then there may be no time for it
-                where = f"merged: {write_results(self.study, self.store)}"
+            if not early:  # a stopped job may have no time left to merge
+                merged = f"merged: {write_results(self.study, self.store)}"
         except (BadInput, OSError) as error:
-            where = f"not merged ({error}), the cells' logs are whole"
+            merged = f"not merged ({error}), the cells' logs are whole"
         states = [self.store.progress(cell).state for cell in self.study.cells]
         print_line(
-            f"hpcfl: {self.study.title}: {plural(len(states), 'cell')}, {count_states(states)}; {where}"
+            f"hpcfl: {self.study.title}: {plural(len(states), 'cell')}, {count_states(states)}; {merged}"
         )
         if early:
             print_line("hpcfl: stopped early; the same command goes on")

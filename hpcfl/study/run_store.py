@@ -1,4 +1,4 @@
-"""The directory of a study: a log per cell, and marks of cells that cannot be run."""
+"""The directory of a study: a log per cell, start counters, and failure files of cells."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpcfl.checkpoint.store import checkpoint_directory
 from hpcfl.config.identity import difference, with_rounds
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.reader import as_bad_input, read_log
-from hpcfl.log.summary import NEEDS, Summary, summary
+from hpcfl.log.summary import SUMMARY_ROWS, Summary, summary
 from hpcfl.runtime.lock import is_locked
 from hpcfl.study.cells import Cell
-from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.files import move_into_place, temporary_path
 
-PATIENCE = 5
-"""Starts of a cell without a further round after which it counts as failed: something kills it every time."""
+MAX_STARTS = 5
+"""A cell that was started this often without completing a further round counts as failed."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class CellProgress:
     """How far a cell has come."""
 
     state: str
-    """finished, running, unfinished, waiting; or diverged, failed, bad: it is not run (again)."""
+    """finished, running, unfinished or waiting; diverged, failed and bad cells are not run (again)."""
     rounds: int = 0
     reason: str = ""
     summary: Summary = field(default_factory=Summary)
     ranks: int = 0
-    """Those that it ran on last; 0: none yet."""
+    """Ranks of its last start; 0 if it has not run yet."""
 
     @property
     def is_over(self) -> bool:
@@ -42,20 +42,20 @@ class CellProgress:
 
 
 def count_states(states: Iterable[str]) -> str:
-    """Returns how many cells are in each state, in words."""
+    """Returns how many cells are in each state, as text."""
     return ", ".join(f"{number} {state}" for state, number in Counter(states).items())
 
 
 class RunStore:
-    """Where the cells of a study lie."""
+    """The directory with the logs of a study's cells."""
 
     def __init__(self, path: Path):
         self.path = path
         self.jobs = path / "jobs"
-        """Of arrays: their tasks, and what they print."""
+        """Directory for the task files of job arrays, and their output."""
 
     def make(self) -> None:
-        """Makes the directory."""
+        """Creates the directory."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -67,106 +67,107 @@ class RunStore:
         return self.path / f"{cell.name}.h5"
 
     def progress(self, cell: Cell) -> CellProgress:
-        """Returns how far a cell has come, by what lies on disk."""
+        """Returns how far a cell has come, from the files on disk."""
         if cell.config is None:
             return CellProgress("bad", reason=cell.problem)
-        path, seen = self.log(cell), CellProgress("waiting")
+        path, progress = self.log(cell), CellProgress("waiting")
         if os.path.exists(path):
             try:
                 with as_bad_input(path):
-                    run = read_log(path, NEEDS)
+                    run = read_log(path, SUMMARY_ROWS)
                     ranks = int(run.attributes["ranks"])
-                    seen = CellProgress("unfinished", run.rounds_done, "", summary(run), ranks)
+                    progress = CellProgress("unfinished", run.rounds_done, "", summary(run), ranks)
             except BadInput as error:
                 return CellProgress("bad", reason=str(error))
-            wanted = cell.config.federation.rounds
-            if change := difference(with_rounds(run.config, wanted), cell.config):
+            rounds = cell.config.federation.rounds
+            if change := difference(with_rounds(run.config, rounds), cell.config):
                 reason = f"{path} is of another configuration ({change}); choose another --out"
-                return replace(seen, state="bad", reason=reason)
-            if run.rounds_done > wanted:
-                reason = f"{path} has {run.rounds_done} rounds already, more than {wanted}"
-                return replace(seen, state="bad", reason=reason)
+                return replace(progress, state="bad", reason=reason)
+            if run.rounds_done > rounds:
+                reason = f"{path} has {run.rounds_done} rounds already, more than {rounds}"
+                return replace(progress, state="bad", reason=reason)
             if run.status == "diverged":
                 reason = f"in round {run.rounds_done}; --retry runs it again"
-                return replace(seen, state="diverged", reason=reason)
-            if run.status == "finished" and run.config.federation.rounds == wanted:
-                return replace(seen, state="finished")
+                return replace(progress, state="diverged", reason=reason)
+            if run.status == "finished" and run.config.federation.rounds == rounds:
+                return replace(progress, state="finished")
             if run.status == "finished" and not checkpoint_directory(path).exists():
                 done = f"{run.rounds_done} rounds are finished"
                 reason = f"begins again: {done}, but their checkpoint was not kept (--keep)"
-                seen = replace(seen, state="waiting", rounds=0, reason=reason)
+                progress = replace(progress, state="waiting", rounds=0, reason=reason)
         if reason := self._failure(cell):
-            return replace(seen, state="failed", reason=reason)
+            return replace(progress, state="failed", reason=reason)
         if is_locked(path):
-            return replace(seen, state="running")
-        tries, _ = self._tries(cell)
-        if tries >= PATIENCE:
-            return replace(seen, state="failed", reason=f"started {tries} times without a further round")
-        return seen
+            return replace(progress, state="running")
+        starts, _ = self._starts(cell)
+        if starts >= MAX_STARTS:
+            return replace(progress, state="failed", reason=f"started {starts} times without a further round")
+        return progress
 
     def _failure(self, cell: Cell) -> str:
-        """Returns the last word of the rank that failed in an earlier start; nothing if none did."""
+        """Returns the last line of the cell's failure file; an empty string if there is none."""
         try:
-            return self._mark(cell).read_text(errors="replace").strip().splitlines()[-1]
+            return self._failure_file(cell).read_text(errors="replace").strip().splitlines()[-1]
         except (FileNotFoundError, NotADirectoryError):
             return ""
         except (OSError, IndexError):
             return "unknown"
 
     def count_start(self, cell: Cell, rounds: int) -> None:
-        """Counts a start of a cell that has so many rounds; starts that bring it forward do not add up."""
-        tries, before = self._tries(cell)
+        """Counts a start of a cell with `rounds` done; progress since the last start resets the counter."""
+        starts, before = self._starts(cell)
         try:
-            self._write(self._counter(cell), json.dumps([tries + 1 if rounds <= before else 1, rounds]))
+            self._write(self._starts_file(cell), json.dumps([starts + 1 if rounds <= before else 1, rounds]))
         except OSError as error:
             raise Fatal(f"cannot write {self.path}: {error.strerror}; the same command goes on") from None
 
     def clear_starts(self, cell: Cell) -> None:
-        """Notes that a start ended in good order."""
-        self._counter(cell).unlink(missing_ok=True)
+        """Removes the start counter after a start that ended normally."""
+        self._starts_file(cell).unlink(missing_ok=True)
 
     def drop_checkpoints(self, cell: Cell) -> None:
-        """Removes what a finished cell would be continued from: all its clients, twice."""
+        """Removes the checkpoints of a finished cell, which hold all its clients twice."""
         shutil.rmtree(checkpoint_directory(self.log(cell)), ignore_errors=True)
 
     def was_interrupted(self, cell: Cell) -> bool:
-        """Says whether the last start of a cell did not end in good order, or has not ended yet."""
-        return self._counter(cell).exists()
+        """Returns whether the last start of a cell did not end normally, or has not ended yet."""
+        return self._starts_file(cell).exists()
 
     def mark_failed(self, cell: Cell, text: str) -> None:
-        """Marks a cell as failed: any rank may know why, and the first that does is heard."""
-        with contextlib.suppress(OSError):  # the disk may be what failed
-            if not self._mark(cell).exists():
-                self._write(self._mark(cell), text)
+        """Writes the failure file of a cell; any rank may call this, and the first text is kept."""
+        with contextlib.suppress(OSError):  # the disk itself may have failed
+            if not self._failure_file(cell).exists():
+                self._write(self._failure_file(cell), text)
 
     def clear_failure(self, cell: Cell) -> str:
-        """Takes the marks of a cell away, and returns what they said."""
-        said = ""
+        """Removes the failure file and start counter of a cell, and returns the failure text."""
+        text = ""
         try:
             with contextlib.suppress(FileNotFoundError):
-                said = self._mark(cell).read_text(errors="replace")
-                self._mark(cell).unlink()
+                text = self._failure_file(cell).read_text(errors="replace")
+                self._failure_file(cell).unlink()
             self.clear_starts(cell)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
-        return said
+        return text
 
-    def _tries(self, cell: Cell) -> tuple[int, int]:
+    def _starts(self, cell: Cell) -> tuple[int, int]:
+        """Returns the number of starts without progress, and the rounds done before them."""
         try:
-            tries, rounds = json.loads(self._counter(cell).read_text())
-            return int(tries), int(rounds)
+            starts, rounds = json.loads(self._starts_file(cell).read_text())
+            return int(starts), int(rounds)
         except (OSError, ValueError, TypeError):
             return 0, -1
 
-    def _mark(self, cell: Cell) -> Path:
+    def _failure_file(self, cell: Cell) -> Path:
         return self.path / "failed" / f"{cell.name}.txt"
 
-    def _counter(self, cell: Cell) -> Path:
+    def _starts_file(self, cell: Cell) -> Path:
         return self.path / "starts" / f"{cell.name}.json"
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
-        with part_file(path) as part:
+        with temporary_path(path) as part:
             part.write_text(text)
             move_into_place(part, path)

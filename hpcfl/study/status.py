@@ -1,4 +1,4 @@
-"""`hpcfl study status`: how far a study has come, and how long it will take."""
+"""`hpcfl study status`: the progress of a study and its estimated remaining time."""
 
 from __future__ import annotations
 
@@ -14,42 +14,39 @@ from hpcfl.utils.formatting import console, format_duration, format_percent, plu
 
 
 def print_status(
-    path: str, scale: str, settings: Sequence[str], out: str | None, ranks: int | None, every: bool
+    path: str, scale: str, settings: Sequence[str], out: str | None, ranks: int | None, show_all: bool
 ) -> None:
-    """Prints one line per cell, and the whole in a line."""
+    """Prints one line per cell and one for the study."""
     study = read_study(path, scale, settings)
-    store = RunStore(study.place(out))
-    seen = [store.progress(cell) for cell in study.cells]
-    estimate = Estimate(study.cells, seen, ranks)
-    open_ = [at for at, progress in enumerate(seen) if not progress.is_over]
-    left = {at: estimate.left(at) for at in open_}
+    store = RunStore(study.directory(out))
+    progress = [store.progress(cell) for cell in study.cells]
+    estimate = Estimate(study.cells, progress, ranks)
+    unfinished = [i for i, cell_progress in enumerate(progress) if not cell_progress.is_over]
+    seconds_left = {i: estimate.seconds_left(i) for i in unfinished}
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("cell", "state"):
         table.add_column(heading, overflow="fold")
     for heading in ("rounds", "accuracy", "s/round", "left"):
         table.add_column(heading, justify="right")
     table.add_column("", overflow="fold")
-    for at, (cell, progress) in enumerate(zip(study.cells, seen, strict=True)):
-        of = cell.config.federation.rounds if cell.config else 0
-        brief = progress.summary
-        pace = "–" if np.isnan(brief.seconds) else f"{brief.seconds:.3f}"
-        time = "" if at not in left else "?" if np.isnan(left[at]) else format_duration(left[at])
-        if every or progress.state != "finished":
+    for i, (cell, cell_progress) in enumerate(zip(study.cells, progress, strict=True)):
+        rounds = cell.config.federation.rounds if cell.config else 0
+        summary, left = cell_progress.summary, seconds_left.get(i)
+        if show_all or cell_progress.state != "finished":
             table.add_row(
-                *(
-                    cell.name,
-                    progress.state,
-                    f"{progress.rounds}/{of}",
-                    format_percent(brief.accuracy),
-                    pace,
-                    time,
-                ),
-                progress.reason,
+                cell.name,
+                cell_progress.state,
+                f"{cell_progress.rounds}/{rounds}",
+                format_percent(summary.accuracy),
+                "–" if np.isnan(summary.seconds) else f"{summary.seconds:.3f}",
+                "" if left is None else "?" if np.isnan(left) else format_duration(left),
+                cell_progress.reason,
             )
     if table.row_count:
         console().print(table)
-    known = [seconds for seconds in left.values() if not np.isnan(seconds)]
-    total = f"; about {format_duration(sum(known))} left in one job" if known else ""
-    print(f"{study.title}: {plural(len(seen), 'cell')}, {count_states(each.state for each in seen)}{total}")
-    if problem := estimate.cannot_run(open_)[1]:
+    estimates = [seconds for seconds in seconds_left.values() if not np.isnan(seconds)]
+    total = f"; about {format_duration(sum(estimates))} left in one job" if estimates else ""
+    states = count_states(each.state for each in progress)
+    print(f"{study.title}: {plural(len(progress), 'cell')}, {states}{total}")
+    if problem := estimate.cannot_run(unfinished)[1]:
         print(problem)

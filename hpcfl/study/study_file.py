@@ -1,4 +1,4 @@
-"""A study file: TOML with a base configuration, blocks of cells, exclusions and a small scale."""
+"""Reads a study file: TOML with a base configuration, blocks of cells, exclusions and a small scale."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from typing import Any
 from hpcfl.config.loading import parse_setting, parse_toml, read_text
 from hpcfl.errors import BadInput, nearest
 from hpcfl.log.reader import study_title
-from hpcfl.study.cells import Cell, CellBlock, Exclusion, cells
-from hpcfl.study.keys import KNOWN, RANKS, SECTIONS, Settings, canonical, flatten, merge_settings, short_repr
+from hpcfl.study.cells import Cell, CellBlock, Exclusion, make_cells
+from hpcfl.study.keys import (
+    ALL_KEYS,
+    RANKS,
+    SECTIONS,
+    Settings,
+    canonical,
+    flatten,
+    merge_settings,
+    short_repr,
+)
 
 SCALES = ("full", "small")
-CELLS = {"set": dict, "grid": dict, "cells": list, "exclude": list}
-FILE = {"about": str, "config": str, "set": dict, "block": list, "exclude": list, "small": dict}
-NOUNS: dict[type, str] = {str: "a string", dict: "a table", list: "a list"}
+CELL_TYPES = {"set": dict, "grid": dict, "cells": list, "exclude": list}
+"""Keys of [[block]] and [block.small], with their types."""
+FILE_TYPES = {"about": str, "config": str, "set": dict, "block": list, "exclude": list, "small": dict}
+"""Keys of the file, with their types."""
+TYPE_NAMES: dict[type, str] = {str: "a string", dict: "a table", list: "a list"}
 BLOCK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
@@ -26,26 +37,26 @@ class Study:
     """A study at one of its scales."""
 
     name: str
-    """The stem of its file's name."""
+    """Stem of the file's name."""
     scale: str
     about: str
     path: Path
     text: str
-    """The file as it was read."""
+    """Content of the file."""
     cells: tuple[Cell, ...]
 
     @property
     def title(self) -> str:
-        """Its name, marked unless its scale is the full one."""
+        """The name for messages, with the scale unless it is full."""
         return study_title(self.name, self.scale)
 
     @property
     def slug(self) -> str:
-        """The same as part of a file's name."""
+        """The name for files, with the scale unless it is full."""
         return self.name if self.scale == "full" else f"{self.name}-{self.scale}"
 
-    def place(self, out: str | None) -> Path:
-        """Returns its directory: `out`, or one whose name has the scale in it."""
+    def directory(self, out: str | None) -> Path:
+        """Returns the directory of its logs: `out`, or runs/ and the slug."""
         path = Path(out) if out is not None else Path("runs") / self.slug
         if out == "" or path.is_file():
             raise BadInput(f"--out {str(out or path)!r}: must be a directory")
@@ -53,45 +64,48 @@ class Study:
 
 
 def read_study(path: str | Path, scale: str = "full", settings: Sequence[str] = ()) -> Study:
-    """Returns a study with `KEY=VALUE` on top of every cell; a bad cell says so, a bad study raises."""
+    """Returns a study with the `KEY=VALUE` settings in every cell.
+
+    An invalid study raises BadInput; an invalid cell has its `problem` set.
+    """
     path = Path(path)
     if scale not in SCALES:
         raise BadInput(f"--scale {scale}: allowed is {' or '.join(SCALES)}{nearest(scale, SCALES)}")
     content = read_text(path, "study")
     tables = parse_toml(content, path)
-    asked: Settings = {}
-    for each in settings:
-        key, value = parse_setting(each)
-        asked |= flatten({key: value}, f"--set {each}: ")
+    overrides: Settings = {}
+    for setting in settings:
+        key, value = parse_setting(setting)
+        overrides |= flatten({key: value}, f"--set {setting}: ")
     try:
-        table = _checked(tables, FILE, "")
-        made = _cells(table, path.parent, scale == "small", asked)
+        table = _check_table(tables, FILE_TYPES, "")
+        cells = _cells(table, path.parent, scale == "small", overrides)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    return Study(path.stem, scale, table.get("about", ""), path, content, made)
+    return Study(path.stem, scale, table.get("about", ""), path, content, cells)
 
 
-def _cells(table: Mapping[str, Any], folder: Path, small: bool, asked: Settings) -> tuple[Cell, ...]:
+def _cells(table: Mapping[str, Any], folder: Path, small: bool, overrides: Settings) -> tuple[Cell, ...]:
     blocks = _tables(table, "block", "")
     if not blocks:
         raise BadInput("no cells: write at least one [[block]]")
     if small and "small" not in table and not any("small" in block for block in blocks):
         raise BadInput("no scale 'small': neither [small] nor [block.small] is there")
     base = merge_settings(_base(table, folder), flatten(table.get("set", {}), "[set]: "))
-    less = _checked(table.get("small", {}), {"set": dict}, "[small]: ")
-    on_top = flatten(less.get("set", {}), "[small] set: ")
-    base = merge_settings(base, on_top) if small else base
-    made = [_block(block, number, base, small) for number, block in enumerate(blocks, 1)]
+    small_table = _check_table(table.get("small", {}), {"set": dict}, "[small]: ")
+    small_settings = flatten(small_table.get("set", {}), "[small] set: ")
+    base = merge_settings(base, small_settings) if small else base
+    cell_blocks = [_block(block, number, base, small) for number, block in enumerate(blocks, 1)]
     names: set[str] = set()
-    for block in made:
+    for block in cell_blocks:
         if block.name.lower() in names:
             raise BadInput(f"several blocks are called {block.name!r}")
         names.add(block.name.lower())
-    return cells(made, _exclusions(table, ""), asked, strict=not small and not asked)
+    return make_cells(cell_blocks, _exclusions(table, ""), overrides, strict=not small and not overrides)
 
 
 def _base(table: Mapping[str, Any], folder: Path) -> Settings:
-    """Returns what the base configuration sets."""
+    """Returns the settings of the base configuration file, if there is one."""
     if "config" not in table:
         return {}
     path = folder / table["config"]
@@ -102,105 +116,109 @@ def _base(table: Mapping[str, Any], folder: Path) -> Settings:
 
 
 def _block(table: Mapping[str, Any], number: int, base: Settings, small: bool) -> CellBlock:
-    place = f"block {number}: "
-    _checked(table, CELLS | {"name": str, "small": dict}, place)
+    location = f"block {number}: "
+    _check_table(table, CELL_TYPES | {"name": str, "small": dict}, location)
     name = table.get("name", "")
     if not BLOCK_NAME.fullmatch(name):
         raise BadInput(
-            f"{place}name = {short_repr(name)}: a block needs a name of letters, digits and _ "
+            f"{location}name = {short_repr(name)}: a block needs a name of letters, digits and _ "
             "that starts with a letter (at most 40)"
         )
     if name.lower() == "study":
-        raise BadInput(f"{place}name = {name!r}: study.h5 is where results are merged; choose another name")
-    place = f"block {name!r}, "
-    less = _checked(table.get("small", {}), CELLS, f"{place}small: ")
+        raise BadInput(
+            f"{location}name = {name!r}: study.h5 is where results are merged; choose another name"
+        )
+    location = f"block {name!r}, "
+    small_table = _check_table(table.get("small", {}), CELL_TYPES, f"{location}small: ")
     settings = base
     grid: dict[str, list[Any]] = {}
     entries: list[Settings] = [{}]
     exclusions: list[Exclusion] = []
-    # what belongs to the small scale is looked at in any case, so that its mistakes show
-    for part, where in ((table, place), (less, f"{place}small ")):
-        on_top = flatten(part.get("set", {}), f"{where}set: ")
-        lists = _grid(part, where)
-        listed = _entries(part, where)
-        left_out = _exclusions(part, where)
+    # the part for the small scale is checked at full scale too, so that mistakes in it are reported
+    for part, part_location in ((table, location), (small_table, f"{location}small ")):
+        part_settings = flatten(part.get("set", {}), f"{part_location}set: ")
+        part_grid = _grid(part, part_location)
+        part_entries = _entries(part, part_location)
+        part_exclusions = _exclusions(part, part_location)
         if part is table or small:
-            settings, grid = merge_settings(settings, on_top), grid | lists
-            entries, exclusions = listed or entries, exclusions + left_out
+            settings, grid = merge_settings(settings, part_settings), grid | part_grid
+            entries, exclusions = part_entries or entries, exclusions + part_exclusions
     for key in grid:
         if any(key in entry for entry in entries):
-            raise BadInput(f"{place.removesuffix(', ')}: {key} is in the grid and in the cells")
+            raise BadInput(f"{location.removesuffix(', ')}: {key} is in the grid and in the cells")
     return CellBlock(name, settings, entries, grid, exclusions)
 
 
-def _grid(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
-    """Returns the list of every key."""
-    grid = flatten(table.get("grid", {}), f"{where}grid: ")
+def _grid(table: Mapping[str, Any], location: str) -> dict[str, list[Any]]:
+    """Returns the grid: full key → list of values."""
+    grid = flatten(table.get("grid", {}), f"{location}grid: ")
     for key, values in grid.items():
         if not isinstance(values, list):
-            raise BadInput(f"{where}grid: {key} = {short_repr(values)}: must be a list of values")
+            raise BadInput(f"{location}grid: {key} = {short_repr(values)}: must be a list of values")
         if not values:
-            raise BadInput(f"{where}grid: {key} = []: must have at least one value")
-        seen: set[str] = set()
+            raise BadInput(f"{location}grid: {key} = []: must have at least one value")
+        texts: set[str] = set()
         for value in values:
-            if (said := canonical(key, value)) in seen:
-                raise BadInput(f"{where}grid: {key} has the value {short_repr(value)} twice")
-            seen.add(said)
+            if (text := canonical(key, value)) in texts:
+                raise BadInput(f"{location}grid: {key} has the value {short_repr(value)} twice")
+            texts.add(text)
     return grid
 
 
-def _entries(table: Mapping[str, Any], where: str) -> list[Settings]:
-    """Returns the cells of the list."""
+def _entries(table: Mapping[str, Any], location: str) -> list[Settings]:
+    """Returns the settings of each listed cell."""
     if table.get("cells") == []:
-        raise BadInput(f"{where}cells = []: must have at least one cell")
+        raise BadInput(f"{location}cells = []: must have at least one cell")
     entries = [
-        flatten(entry, f"{where}cell {number}: ")
-        for number, entry in enumerate(_tables(table, "cells", where), 1)
+        flatten(entry, f"{location}cell {number}: ")
+        for number, entry in enumerate(_tables(table, "cells", location), 1)
     ]
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, entry in enumerate(entries, 1):
-        said = repr(sorted((key, canonical(key, value)) for key, value in entry.items()))
-        if said in seen:
-            raise BadInput(f"{where}cells {seen[said]} and {number} are the same")
-        seen[said] = number
+        text = repr(sorted((key, canonical(key, value)) for key, value in entry.items()))
+        if text in numbers:
+            raise BadInput(f"{location}cells {numbers[text]} and {number} are the same")
+        numbers[text] = number
     return entries
 
 
-def _exclusions(table: Mapping[str, Any], where: str) -> list[Exclusion]:
-    found = []
-    for number, each in enumerate(_tables(table, "exclude", where), 1):
-        place = f"{where}exclude {number}: "
-        wanted = flatten(each, place)
-        if not wanted:
-            raise BadInput(f"{place}names no key")
-        for key, value in wanted.items():
+def _exclusions(table: Mapping[str, Any], location: str) -> list[Exclusion]:
+    exclusions = []
+    for number, entry in enumerate(_tables(table, "exclude", location), 1):
+        entry_location = f"{location}exclude {number}: "
+        settings = flatten(entry, entry_location)
+        if not settings:
+            raise BadInput(f"{entry_location}names no key")
+        for key, value in settings.items():
             if value == []:
-                raise BadInput(f"{place}{key} = []: must have at least one value")
-        found.append(Exclusion(place, {key: _texts(key, value) for key, value in wanted.items()}))
-    return found
+                raise BadInput(f"{entry_location}{key} = []: must have at least one value")
+        values = {key: _texts(key, value) for key, value in settings.items()}
+        exclusions.append(Exclusion(entry_location, values))
+    return exclusions
 
 
 def _texts(key: str, value: Any) -> set[str]:
-    """Returns the value itself and, of a list, each of its values."""
+    """Returns the canonical texts of a value and, if it is a list, of each of its items."""
     return {canonical(key, each) for each in (value, *(value if isinstance(value, list) else ()))}
 
 
-def _tables(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """Returns a list of tables, empty if it is not there."""
+def _tables(table: Mapping[str, Any], key: str, location: str) -> list[dict[str, Any]]:
+    """Returns the list of tables under a key, empty if the key is absent."""
     for each in table.get(key, []):
         if not isinstance(each, dict):
-            raise BadInput(f"{where}{key}: {short_repr(each)} must be a table of keys")
+            raise BadInput(f"{location}{key}: {short_repr(each)} must be a table of keys")
     return table.get(key, [])
 
 
-def _checked(table: Mapping[str, Any], allowed: Mapping[str, type], place: str) -> Mapping[str, Any]:
-    """Returns the table if all its keys are known and of their types."""
+def _check_table(table: Mapping[str, Any], allowed: Mapping[str, type], location: str) -> Mapping[str, Any]:
+    """Returns the table if its keys and the types of their values are allowed; else raises."""
     for key, value in table.items():
         if key not in allowed:
-            belongs = key in KNOWN or key in SECTIONS
+            belongs = key in ALL_KEYS or key in SECTIONS
             hint = f"; {key} of the configuration goes into set" if belongs else nearest(key, allowed)
-            raise BadInput(f"{place}unknown key {key}{hint}")
+            raise BadInput(f"{location}unknown key {key}{hint}")
         if not isinstance(value, allowed[key]):
             tables = f", [[{key}]]" if key in ("block", "exclude") and isinstance(value, dict) else ""
-            raise BadInput(f"{place}{key} = {short_repr(value)}: must be {NOUNS[allowed[key]]}{tables}")
+            type_name = TYPE_NAMES[allowed[key]]
+            raise BadInput(f"{location}{key} = {short_repr(value)}: must be {type_name}{tables}")
     return table

@@ -1,4 +1,4 @@
-"""`hpcfl study submit`: the missing cells as arrays of Slurm, packed by the time they will take."""
+"""`hpcfl study submit`: submits the missing cells as Slurm job arrays, packed by their estimated time."""
 
 from __future__ import annotations
 
@@ -17,79 +17,81 @@ from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import Estimate
 from hpcfl.study.run_store import RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
-from hpcfl.utils.files import move_into_place, part_file
+from hpcfl.utils.files import move_into_place, temporary_path
 from hpcfl.utils.formatting import format_duration, plural, print_line
 
 RESERVE = 1.5
-"""A task's walltime ÷ what it is expected to take; one that is still too short is queued again."""
-SHORTEST = 10 * 60.0
-"""Seconds of the shortest walltime: jobs are warned two minutes before their end."""
-LARGEST = 1000
-"""Tasks of an array: Slurm's own default limit is 1001."""
+"""Walltime of a task ÷ its estimated time; a task that still runs out of time is requeued."""
+MIN_SECONDS = 10 * 60.0
+"""Shortest walltime in seconds; jobs get a signal two minutes before their end."""
+MAX_TASKS = 1000
+"""Maximum number of tasks in an array; Slurm's default limit is 1001."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """Cells that run one after another in one job."""
+class ArrayTask:
+    """Cells that run one after another in one task of an array, and their estimated seconds."""
 
     cells: tuple[Cell, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Array:
-    """Tasks on the same number of ranks, each with the same number of threads."""
+class JobArray:
+    """Tasks with the same number of ranks and of threads per rank."""
 
     ranks: int
     threads: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[ArrayTask, ...]
 
     @property
     def longest(self) -> float:
         return max(task.seconds for task in self.tasks)
 
-    def minutes(self, most: float) -> int:
-        """Returns the walltime of each task: at most so many seconds, but not less than the shortest."""
-        return math.ceil(max(SHORTEST, min(most, RESERVE * self.longest)) / 60)
+    def minutes(self, max_seconds: float) -> int:
+        """Returns the walltime of each task: at most `max_seconds`, but at least MIN_SECONDS."""
+        return math.ceil(max(MIN_SECONDS, min(max_seconds, RESERVE * self.longest)) / 60)
 
     def __str__(self) -> str:
         cells, seconds = sum(len(task.cells) for task in self.tasks), sum(task.seconds for task in self.tasks)
         cost = seconds * self.ranks * self.threads / 3600
         return (
-            f"{plural(cells, 'cell')} in {plural(len(self.tasks), 'task')} of up to {format_duration(self.longest)} "
-            f"on {plural(self.ranks, 'rank')}, about {cost:.2f} core hours"
+            f"{plural(cells, 'cell')} in {plural(len(self.tasks), 'task')} of up to "
+            f"{format_duration(self.longest)} on {plural(self.ranks, 'rank')}, about {cost:.2f} core hours"
         )
 
 
-def pack(cells: Sequence[Cell], seconds: Sequence[float], limit: float) -> tuple[Task, ...]:
+def pack(cells: Sequence[Cell], seconds: Sequence[float], limit: float) -> tuple[ArrayTask, ...]:
     """Returns tasks of at most `limit` seconds, the longest first; a cell that takes longer is alone.
 
-    The longest cells are dealt first, each to the shortest task. Within a task cells keep their order.
+    The longest cells are assigned first, each to the shortest task. Within a task cells keep their order.
     """
     fewest = math.ceil(sum(min(s, limit) for s in seconds) / limit)
-    heap = [(0.0, task) for task in range(max(1, min(len(cells), LARGEST, fewest)))]
-    mine: list[list[int]] = [[] for _ in heap]
-    for at in sorted(range(len(cells)), key=lambda at: (-seconds[at], at)):
+    heap = [(0.0, task) for task in range(max(1, min(len(cells), MAX_TASKS, fewest)))]
+    members: list[list[int]] = [[] for _ in heap]
+    for i in sorted(range(len(cells)), key=lambda i: (-seconds[i], i)):
         load, task = heap[0]
-        if mine[task] and load + seconds[at] > limit and len(mine) < LARGEST:
-            load, task = 0.0, len(mine)
-            mine.append([])
+        if members[task] and load + seconds[i] > limit and len(members) < MAX_TASKS:
+            load, task = 0.0, len(members)
+            members.append([])
             heapq.heappush(heap, (load, task))
-        mine[task].append(at)
-        heapq.heapreplace(heap, (load + seconds[at], task))
-    tasks = [Task(tuple(cells[at] for at in sorted(each)), sum(seconds[at] for at in each)) for each in mine]
+        members[task].append(i)
+        heapq.heapreplace(heap, (load + seconds[i], task))
+    tasks = [
+        ArrayTask(tuple(cells[i] for i in sorted(each)), sum(seconds[i] for i in each)) for each in members
+    ]
     return tuple(sorted(tasks, key=lambda task: -task.seconds))
 
 
-def arrays(cells: Sequence[Cell], seconds: Sequence[float], ranks: int, limit: float) -> list[Array]:
-    """Returns an array for every number of ranks and threads that cells ask for; others get `ranks`."""
-    shared: dict[tuple[int, int], list[int]] = {}
-    for at, cell in enumerate(cells):
+def arrays(cells: Sequence[Cell], seconds: Sequence[float], ranks: int, limit: float) -> list[JobArray]:
+    """Returns an array for each (ranks, threads) among the cells; cells that set no ranks get `ranks`."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, cell in enumerate(cells):
         assert cell.config is not None
-        shared.setdefault((cell.ranks or ranks, cell.config.runtime.threads), []).append(at)
+        groups.setdefault((cell.ranks or ranks, cell.config.runtime.threads), []).append(i)
     return [
-        Array(*both, pack([cells[at] for at in mine], [seconds[at] for at in mine], limit))
-        for both, mine in shared.items()
+        JobArray(ranks, threads, pack([cells[i] for i in members], [seconds[i] for i in members], limit))
+        for (ranks, threads), members in groups.items()
     ]
 
 
@@ -109,41 +111,41 @@ def submit_study(
     if options and not options[0].startswith("-"):
         raise BadInput(f"{options[0]}: one study at a time; options of sbatch follow --")
     study = read_study(path, scale, settings)
-    store, job, most = RunStore(study.place(out)), _script(script), 3600 * hours
+    store, job, max_seconds = RunStore(study.directory(out)), _script(script), 3600 * hours
     common = ["study", "run", path, "--scale", scale, "--out", str(store.path)]
     common += [f"--set={setting}" for setting in settings]
     if broken := [word for word in common if "\n" in word]:
         raise BadInput(f"{broken[0]!r} has a line break, and a task is one line")
     cells, seconds = _missing(study, store, ranks, retry)
     stamp, logs = time.strftime("%Y%m%d-%H%M%S"), str(store.jobs).replace("%", "%%")
-    for array in arrays(cells, seconds, ranks, most / RESERVE):
+    for array in arrays(cells, seconds, ranks, max_seconds / RESERVE):
         tasks = store.jobs / f"{stamp}-{array.ranks}x{array.threads}.txt"
         lines = [shlex.join([*common, *(f"--cell={c.name}" for c in task.cells)]) for task in array.tasks]
         command = [
             *("sbatch", f"--array=1-{len(lines)}", f"--job-name={study.slug}", f"--output={logs}/%A_%a.log"),
-            *(f"--ntasks={array.ranks}", f"--cpus-per-task={array.threads}", f"--time={array.minutes(most)}"),
-            *(*options, str(job), str(tasks)),
+            *(f"--ntasks={array.ranks}", f"--cpus-per-task={array.threads}"),
+            *(f"--time={array.minutes(max_seconds)}", *options, str(job), str(tasks)),
         ]
         print_line(f"{array}\n{shlex.join(command)}")
         if dry_run:
             print_line("\n".join(f"  {line}" for line in lines))
             continue
-        again = {
-            cell.name: (cell, store.clear_failure(cell))
+        cleared = [
+            (cell, store.clear_failure(cell))
             for cell in (cell for task in array.tasks for cell in task.cells if retry)
             if store.progress(cell).state == "failed"
-        }
+        ]
         try:
             _send(tasks, lines, command)
         except BadInput:
-            for cell, said in again.values():
-                store.mark_failed(cell, said or "not submitted again")
+            for cell, failure in cleared:
+                store.mark_failed(cell, failure or "not submitted again")
             raise
     return 0
 
 
 def _script(given: str | None) -> Path:
-    """Returns the job script; what it reads must be where jobs will look for it."""
+    """Returns the path of the job script; it and the lib.sh that it reads must exist."""
     folder = Path(os.environ.get("HPCFL_JOBS", "jobs"))
     if given and not Path(given).is_file():
         raise BadInput(f"--script {given}: no such file")
@@ -158,33 +160,35 @@ def _script(given: str | None) -> Path:
 
 
 def _missing(study: Study, store: RunStore, ranks: int, retry: bool) -> tuple[list[Cell], list[float]]:
-    """Returns the cells that are neither over nor running, and their seconds; says what is left out."""
-    seen = [store.progress(cell) for cell in study.cells]
-    print_line(f"{study.title}: {plural(len(seen), 'cell')}, {count_states(each.state for each in seen)}")
+    """Returns the cells that are neither over nor running, and their seconds; prints which are left out."""
+    progress = [store.progress(cell) for cell in study.cells]
+    states = count_states(each.state for each in progress)
+    print_line(f"{study.title}: {plural(len(progress), 'cell')}, {states}")
     for state in ("bad", "diverged", "failed"):
-        among = [(cell, each) for cell, each in zip(study.cells, seen, strict=True) if each.state == state]
-        if among and not (retry and state == "failed"):
-            cell, first = among[0]
-            print_line(f"{plural(len(among), 'cell')} {state}, left out, as {cell.name}: {first.reason}")
+        excluded = [i for i, each in enumerate(progress) if each.state == state]
+        if excluded and not (retry and state == "failed"):
+            name, reason = study.cells[excluded[0]].name, progress[excluded[0]].reason
+            print_line(f"{plural(len(excluded), 'cell')} {state}, left out, as {name}: {reason}")
     if retry:
-        seen = [replace(each, state="waiting") if each.state == "failed" else each for each in seen]
-    estimate = Estimate(study.cells, seen, ranks)
-    todo = [at for at, each in enumerate(seen) if not each.is_over and each.state != "running"]
-    impossible, problem = estimate.cannot_run(todo)
-    if impossible == todo != []:
+        progress = [replace(each, state="waiting") if each.state == "failed" else each for each in progress]
+    estimate = Estimate(study.cells, progress, ranks)
+    missing = [i for i, each in enumerate(progress) if not each.is_over and each.state != "running"]
+    impossible, problem = estimate.cannot_run(missing)
+    if impossible == missing != []:
         raise BadInput(problem)
-    if impossible or not todo:
+    if impossible or not missing:
         print_line(problem or "nothing to submit")
-    todo = sorted(set(todo) - set(impossible))
-    # what was killed before comes last, so that it does not keep the others waiting again
-    todo.sort(key=lambda at: store.was_interrupted(study.cells[at]))
-    return [study.cells[at] for at in todo], [estimate.left(at) for at in todo]
+    missing = sorted(set(missing) - set(impossible))
+    # cells that were killed before come last, so that they do not delay the others again
+    missing.sort(key=lambda i: store.was_interrupted(study.cells[i]))
+    return [study.cells[i] for i in missing], [estimate.seconds_left(i) for i in missing]
 
 
 def _send(tasks: Path, lines: Sequence[str], command: Sequence[str]) -> None:
+    """Writes the task file and runs sbatch; removes the file again if sbatch fails."""
     try:
         tasks.parent.mkdir(parents=True, exist_ok=True)
-        with part_file(tasks) as part:
+        with temporary_path(tasks) as part:
             part.write_text("".join(f"{line}\n" for line in lines))
             move_into_place(part, tasks)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""One client's work: its state, batches, augmentation, the training step, semi-supervised learning."""
+"""Local training of a client: state, batches, augmentation, training step, semi-supervised learning."""

@@ -1,4 +1,4 @@
-"""Views of images: crop, flip, RandAugment, drawn by key for each sample, so that no rank matters."""
+"""Data augmentation: crop, flip and RandAugment, random by key and sample, so the same on any rank."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from hpcfl.utils.seeds import uniforms
 from hpcfl.utils.torchvision_loader import load_torchvision
 
 PADDING = 4
-"""Black pixels around an image from which a crop of its own size is taken."""
+"""Black pixels around an image before the random crop to its own size."""
 LAYERS, MAGNITUDE, BINS = 2, 9, 31
-"""RandAugment(2, 9): operations per image and their strength, on the usual scale of 31 steps."""
+"""RandAugment(2, 9): operations per image and their magnitude, out of the usual 31 bins."""
 STRENGTH = MAGNITUDE / (BINS - 1)
 
 DRAWS = 3 + 2 * LAYERS
-"""Random numbers per sample: two of the crop, one of the flip, an operation and its sign per layer."""
+"""Random numbers per sample: two for the crop, one for the flip, operation and sign per layer."""
 
 
 class Augmentation:
-    """One way to look at images. `key` stands for (seed, client, round, epoch, view)."""
+    """An augmentation of images; `key` is derived from seed, client, round, epoch and kind of view."""
 
     def __init__(self, key: int, steps: Sequence[str]):
         self.key, self.steps = key, steps
 
     def __call__(self, x_BHWC: Tensor, sample_B: np.ndarray) -> Tensor:
-        """Returns the images, uint8 as they came, changed; `sample_B` are their places in the dataset."""
+        """Returns the augmented uint8 images; `sample_B` are their indices in the dataset."""
         u_BR = uniforms(self.key, sample_B, DRAWS)
         if "crop" in self.steps or "flip" in self.steps:
             x_BHWC = crop_and_flip(
@@ -48,34 +48,34 @@ class Augmentation:
         return x_BHWC
 
 
-def crop_and_flip(x_BHWC: Tensor, shift_B2: np.ndarray | None, mirror_B: np.ndarray | None) -> Tensor:
-    """Returns images moved by some pixels, black coming in, and mirrored left to right: one gather."""
+def crop_and_flip(x_BHWC: Tensor, shift_B2: np.ndarray | None, flip_B: np.ndarray | None) -> Tensor:
+    """Returns images shifted by some pixels (filled with black) and flipped horizontally, in one gather."""
     batch, height, width, _ = x_BHWC.shape
-    down_BH, right_BW = np.arange(height)[None].repeat(batch, 0), np.arange(width)[None].repeat(batch, 0)
-    if mirror_B is not None:
-        right_BW = np.where(mirror_B[:, None], width - 1 - right_BW, right_BW)
+    row_BH, column_BW = np.arange(height)[None].repeat(batch, 0), np.arange(width)[None].repeat(batch, 0)
+    if flip_B is not None:
+        column_BW = np.where(flip_B[:, None], width - 1 - column_BW, column_BW)
     if shift_B2 is not None:
-        down_BH, right_BW = down_BH + shift_B2[:, :1], right_BW + shift_B2[:, 1:]
-    inside_BHW = ((down_BH >= 0) & (down_BH < height))[:, :, None] & ((right_BW >= 0) & (right_BW < width))[
-        :, None
-    ]
-    place_BHW = down_BH.clip(0, height - 1)[:, :, None] * width + right_BW.clip(0, width - 1)[:, None]
-    place_BHW += np.arange(batch)[:, None, None] * (height * width)
+        row_BH, column_BW = row_BH + shift_B2[:, :1], column_BW + shift_B2[:, 1:]
+    row_inside_BH = (row_BH >= 0) & (row_BH < height)
+    column_inside_BW = (column_BW >= 0) & (column_BW < width)
+    inside_BHW = row_inside_BH[:, :, None] & column_inside_BW[:, None]
+    index_BHW = row_BH.clip(0, height - 1)[:, :, None] * width + column_BW.clip(0, width - 1)[:, None]
+    index_BHW += np.arange(batch)[:, None, None] * (height * width)
     pixels = x_BHWC.reshape(batch * height * width, -1)
     device = x_BHWC.device
-    gathered = pixels[torch.from_numpy(place_BHW.ravel()).to(device)].view_as(x_BHWC)
+    gathered = pixels[torch.from_numpy(index_BHW.ravel()).to(device)].view_as(x_BHWC)
     return gathered * torch.from_numpy(inside_BHW[..., None]).to(device)
 
 
 def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Tensor:
-    """Returns images after one operation each; samples with the same operation go through it together."""
+    """Returns images after one operation each; images with the same operation are processed together."""
     operations = _operations(x_BCHW.shape[-1], x_BCHW.shape[-2])
     number_B = (choice_B * len(operations)).astype(np.int64)
     out = x_BCHW.clone()
     for number, (signed, operation) in enumerate(operations):
         for sign in (1, -1) if signed else (1,):
-            mine_B = (number_B == number) & (sign_B == (sign > 0) if signed else True)
-            which = torch.from_numpy(np.flatnonzero(mine_B)).to(x_BCHW.device)
+            chosen_B = (number_B == number) & (sign_B == (sign > 0) if signed else True)
+            which = torch.from_numpy(np.flatnonzero(chosen_B)).to(x_BCHW.device)
             if len(which):
                 out[which] = operation(x_BCHW[which], sign * STRENGTH)
     return out
@@ -83,15 +83,15 @@ def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Ten
 
 @cache
 def _operations(width: int, height: int) -> list[tuple[bool, Callable[[Tensor, float], Tensor]]]:
-    """RandAugment's fourteen, each with whether its strength has a sign; s is −1 … 1."""
+    """Returns RandAugment's 14 operations, each with whether its strength s in −1 … 1 has a random sign."""
     load_torchvision()
     from torchvision.transforms.v2 import functional as f
 
     def affine(x: Tensor, shift: tuple[float, float] = (0, 0), shear: tuple[float, float] = (0, 0)) -> Tensor:
         degrees = [math.degrees(math.atan(part)) for part in shear]
-        corner = [0.0, 0.0] if any(shear) else None
-        moved_by = [int(part) for part in shift]
-        return f.affine_image(x, angle=0.0, translate=moved_by, scale=1.0, shear=degrees, center=corner)
+        centre = [0.0, 0.0] if any(shear) else None
+        pixels = [int(part) for part in shift]
+        return f.affine_image(x, angle=0.0, translate=pixels, scale=1.0, shear=degrees, center=centre)
 
     return [
         (False, lambda x, s: x),

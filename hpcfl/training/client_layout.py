@@ -1,4 +1,4 @@
-"""What is kept of a client between rounds: its state, and its last look at the test data."""
+"""The record of a client in the arena: its state and the results of its last local evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcfl.training.step.options import StepOptions
 
 
 class ClientLayouts:
-    """The blocks of every client's record, known on every rank."""
+    """The layouts of every client's state and record; the same on every rank."""
 
     def __init__(self, plan: RunPlan, options: Mapping[str, StepOptions] | None = None):
         self.plan = plan
@@ -31,21 +31,21 @@ class ClientLayouts:
             )
 
     def network(self, architecture: str) -> Network:
-        """Returns a network without memory of its own."""
+        """Returns a network on the `meta` device, which has no memory."""
         return build_on_meta(architecture, self.plan.data.shape, *self.plan.dims)
 
     def state(self, i: int) -> Layout:
-        """Returns where the blocks of a client's state lie."""
+        """Returns the layout of a client's state: network, local prototypes, thresholds."""
         return self.states[self.plan.clients[i].architecture]
 
     def layout(self, i: int) -> Layout:
-        """Returns where a client's state lies, and what its last look at the test data gave."""
+        """Returns the layout of a client's record: state, test features, correct predictions, silhouette."""
         client = self.plan.clients[i]
         return Layout(
             [
                 Block("state", torch.uint8, (self.state(i).nbytes,)),
                 Block("z", torch.float32, (len(client.test), self.plan.dims[1])),
-                Block("right", torch.int64, (2,)),
+                Block("correct", torch.int64, (2,)),
                 Block("silhouette", torch.float64, ()),
             ]
         )

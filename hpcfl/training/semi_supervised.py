@@ -1,4 +1,4 @@
-"""A client's unlabelled samples: pseudo-labels once per round, strong views to train on, mixed prototypes."""
+"""Semi-supervised training on a client's unlabelled samples, FedSAP Eq. (10)-(14)."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.pseudo_labels import accept, pseudo_labels, thresholds
 from hpcfl.training.augmentation import Augmentation
 from hpcfl.training.samples import ClientSamples
-from hpcfl.training.step.step import Pair, Step
+from hpcfl.training.step.step import Batch, Step
 from hpcfl.training.trainer import features
 from hpcfl.utils import seeds
 
 TRAINING, WEAK, STRONG = range(3)
-"""A sample's views: the one that is trained on, and those of an unlabelled sample."""
+"""Kinds of augmentation: of labelled training samples, and the two of unlabelled ones."""
 
 
 def weak_augmentation(characters: bool) -> tuple[str, ...]:
-    """Returns the steps of the weak view; mirrored characters would be others."""
+    """Returns the steps of the weak augmentation; letters and digits must not be flipped."""
     return ("crop",) if characters else ("crop", "flip")
 
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """The samples of a round's active set, their pseudo-labels, and how many of these are right."""
+    """The unlabelled samples accepted in a round, their pseudo-labels, and how many of these are correct."""
 
     samples: ClientSamples
     label_N: Tensor
-    right: int
+    num_correct: int
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def batches(self, size: int, draw: np.random.Generator, view: Augmentation | None) -> Iterator[Pair]:
-        """Yields strong views and pseudo-labels without end: the set in random order, again and again."""
+    def batches(self, size: int, rng: np.random.Generator, augment: Augmentation | None) -> Iterator[Batch]:
+        """Yields augmented batches with pseudo-labels without end, in a new random order for each pass."""
         size = min(size, len(self))
-        left = np.zeros(0, dtype=np.int64)
+        remaining = np.zeros(0, dtype=np.int64)
         while True:
-            if len(left) < size:
-                left = np.concatenate([left, draw.permutation(len(self))])
-            which_B, left = left[:size], left[size:]
-            x_B, _ = self.samples.batch(which_B, view)
+            if len(remaining) < size:
+                remaining = np.concatenate([remaining, rng.permutation(len(self))])
+            which_B, remaining = remaining[:size], remaining[size:]
+            x_B, _ = self.samples.batch(which_B, augment)
             yield x_B, self.label_N[torch.from_numpy(which_B).to(self.label_N.device)]
 
 
 def augmentation_of(
-    plan: RunPlan, i: int, t: int, epoch: int, which: int, steps: Sequence[str]
+    plan: RunPlan, i: int, t: int, epoch: int, kind: int, steps: Sequence[str]
 ) -> Augmentation | None:
-    """Returns how a client's images are changed, keyed by round, epoch and view; None: not at all."""
+    """Returns the augmentation of client i in round t, keyed by epoch and kind; None if there is none."""
     if not steps or not plan.data.is_images:
         return None
-    return Augmentation(seeds.key(plan.config.seed, "view", i, t, epoch, which), steps)
+    return Augmentation(seeds.key(plan.config.seed, "view", i, t, epoch, kind), steps)
 
 
 class SemiSupervised:
-    """The semi-supervised phase of the clients of a rank."""
+    """The semi-supervised phase, for all clients of a rank."""
 
     def __init__(self, plan: RunPlan):
         self.plan, self.spec = plan, plan.spec
@@ -68,39 +68,39 @@ class SemiSupervised:
         self.weak = weak_augmentation(plan.has_characters)
 
     def calibrate(self, step: Step, labelled: ClientSamples, own: Prototypes) -> Tensor:
-        """Returns a client's thresholds, from its labelled samples and the prototypes of its own classes."""
+        """Returns a client's thresholds from its labelled samples and the prototypes of its own classes."""
         z_ND = torch.cat([z_BD for z_BD, _ in features(step, labelled, self.batch)])
         quantiles = self.spec.margin_quantile, self.spec.distance_quantile
         return thresholds(z_ND, labelled.labels_N, own, *quantiles)
 
     def active_set(
-        self, t: int, i: int, step: Step, pool: ClientSamples, own: Prototypes, limits_2: Tensor
+        self, t: int, i: int, step: Step, pool: ClientSamples, own: Prototypes, thresholds_2: Tensor
     ) -> ActiveSet:
-        """Returns what client i accepts in round t: Eq. (10), (11) on the weak view, in eval mode."""
-        view = augmentation_of(self.plan, i, t, 0, WEAK, self.weak)
-        found = pseudo_labels(torch.cat([z_BD for z_BD, _ in features(step, pool, self.batch, view)]), own)
-        which = accept(found, limits_2)
-        taken = replace(pool, index_N=pool.index_N[which.cpu()])
-        label_N = found.class_N[which]
-        return ActiveSet(taken, label_N, int((label_N == taken.labels_N).sum()))
+        """Returns the samples accepted by client i in round t: Eq. (10), (11) on weak views, in eval mode."""
+        weak = augmentation_of(self.plan, i, t, 0, WEAK, self.weak)
+        labels = pseudo_labels(torch.cat([z_BD for z_BD, _ in features(step, pool, self.batch, weak)]), own)
+        accepted_N = accept(labels, thresholds_2)
+        samples = replace(pool, index_N=pool.index_N[accepted_N.cpu()])
+        label_N = labels.class_N[accepted_N]
+        return ActiveSet(samples, label_N, int((label_N == samples.labels_N).sum()))
 
-    def batches(self, active: ActiveSet, t: int, i: int, epoch: int) -> Iterator[Pair]:
-        """Yields strong views and pseudo-labels, as many at a time as labelled samples, without end."""
+    def batches(self, active: ActiveSet, t: int, i: int, epoch: int) -> Iterator[Batch]:
+        """Yields batches of strong views with pseudo-labels, as large as the labelled ones, without end."""
         config = self.plan.config
-        draw = seeds.generator(config.seed, "strong", i, t, epoch)
-        return active.batches(config.train.batch_size, draw, self._strong(t, i, epoch))
+        rng = seeds.generator(config.seed, "strong", i, t, epoch)
+        return active.batches(config.train.batch_size, rng, self._strong(t, i, epoch))
 
-    def mix(self, active: ActiveSet, t: int, i: int, step: Step, means: ClassMeans) -> None:
-        """Adds the strong views' features to the class means: Eq. (14).
+    def add_to_means(self, active: ActiveSet, t: int, i: int, step: Step, means: ClassMeans) -> None:
+        """Adds the features of strong views to the class means: Eq. (14).
 
-        Running means have met every labelled sample once per epoch.
+        Running means contain every labelled sample once per epoch, so the weight is multiplied by epochs.
         """
         config = self.plan.config
         weight = self.spec.mix * (config.train.epochs if config.method.prototypes == "running" else 1)
-        at = 0
+        start = 0
         for z_BD, _ in features(step, active.samples, self.batch, self._strong(t, i, 0)):
-            means.mix(z_BD, active.label_N[at : at + len(z_BD)], weight)
-            at += len(z_BD)
+            means.add_weighted(z_BD, active.label_N[start : start + len(z_BD)], weight)
+            start += len(z_BD)
 
     def _strong(self, t: int, i: int, epoch: int) -> Augmentation | None:
         return augmentation_of(self.plan, i, t, epoch, STRONG, (*self.weak, "randaugment"))

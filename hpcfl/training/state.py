@@ -1,6 +1,6 @@
 """A client's state: named, typed, 64-byte-aligned blocks in one byte vector.
 
-Whatever moves or keeps a client moves or keeps these bytes and nothing else.
+Arena and checkpoints copy these bytes and nothing else of a client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Block:
     dtype: torch.dtype
     shape: tuple[int, ...]
     channels_last: bool = False
-    """Kernels [O, I, H, W] lie in memory as [O, H, W, I]."""
+    """Whether a convolution weight [O, I, H, W] is stored as [O, H, W, I]."""
 
     @property
     def nbytes(self) -> int:
@@ -30,7 +30,7 @@ class Block:
 
 
 class Layout:
-    """Where each block lies in the vector."""
+    """The offset of each block in the byte vector."""
 
     def __init__(self, blocks: Iterable[Block]):
         self.offsets: dict[str, tuple[Block, int]] = {}
@@ -41,41 +41,41 @@ class Layout:
 
     def views(self, vector_bytes: Tensor) -> dict[str, Tensor]:
         """Returns each block as a tensor that shares the vector's memory."""
-        found = {}
-        for name, (block, at) in self.offsets.items():
-            flat = vector_bytes[at : at + block.nbytes].view(block.dtype)
+        views = {}
+        for name, (block, offset) in self.offsets.items():
+            flat = vector_bytes[offset : offset + block.nbytes].view(block.dtype)
             if block.channels_last:
                 outputs, inputs, height, width = block.shape
-                found[name] = flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+                views[name] = flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
             else:
-                found[name] = flat.view(block.shape)
-        return found
+                views[name] = flat.view(block.shape)
+        return views
 
 
 def module_blocks(module: nn.Module, channels_last: bool) -> Iterator[Block]:
-    """Yields a block per parameter and buffer, each in its own type."""
+    """Yields a block for each parameter and buffer, with its dtype."""
     for name, tensor in _tensors(module):
         yield Block(name, tensor.dtype, tuple(tensor.shape), channels_last and tensor.dim() == 4)
 
 
 def bind(module: nn.Module, views: dict[str, Tensor]) -> None:
-    """Makes the module's parameters and buffers those views; what is written there is the module's state.
+    """Replaces the module's parameters and buffers by the views, so that they share their memory.
 
-    Views of one tensor count their changes together, and autograd would take a batch-norm's new statistics
-    for a change of the weights it keeps: `data` gives each a count of its own.
+    Views of one tensor share a version counter, so autograd would take an update of batch-norm statistics for
+    an in-place change of saved weights: `data` gives each view its own counter.
     """
     for name, tensor in list(_tensors(module)):
-        owner = module.get_submodule(name.rpartition(".")[0])
-        leaf = name.rpartition(".")[2]
+        parent = module.get_submodule(name.rpartition(".")[0])
+        attribute = name.rpartition(".")[2]
         if isinstance(tensor, nn.Parameter):
-            setattr(owner, leaf, nn.Parameter(views[name].data, requires_grad=tensor.requires_grad))
+            setattr(parent, attribute, nn.Parameter(views[name].data, requires_grad=tensor.requires_grad))
         else:
-            owner._buffers[leaf] = views[name].data
+            parent._buffers[attribute] = views[name].data
 
 
 @torch.no_grad()
 def copy_into(views: dict[str, Tensor], module: nn.Module) -> None:
-    """Writes the module's parameters and buffers into their blocks."""
+    """Copies the module's parameters and buffers into their blocks."""
     for name, tensor in _tensors(module):
         views[name].copy_(tensor)
 

@@ -1,4 +1,4 @@
-"""One client's work: local training, its prototypes, its look at the test data."""
+"""Local training of a client, and its features in eval mode."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from hpcfl.methods.prototypes import ClassMeans
 from hpcfl.training.augmentation import Augmentation
 from hpcfl.training.samples import ClientSamples
-from hpcfl.training.step.step import LossTerms, Pair, Step
+from hpcfl.training.step.step import Batch, LossTerms, Step
 
 
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
-    """Returns the order cut into batches; a last batch of one joins the one before if `merge_single`.
+    """Returns the order split into batches; if `merge_single`, a last batch of one sample joins the previous.
 
-    Batch-norm learns nothing from a single sample (where that is all there is, it uses what it learned so
-    far); every other network trains on all batches as they come.
+    That is for batch-norm, which cannot normalise a single sample; other batches of one sample use
+    `Network.frozen_batch_norm`.
     """
     cuts = list(range(size, len(order), size))
     if merge_single and size > 1 and cuts and len(order) - cuts[-1] == 1:
@@ -31,41 +31,42 @@ def train(
     samples: ClientSamples,
     local_loss: LossTerms | None,
     shuffle: Callable[[int], np.random.Generator],
-    seen: ClassMeans | None = None,
-    view: Callable[[int], Augmentation | None] | None = None,
-    strong: Callable[[int], Iterator[Pair]] | None = None,
+    class_means: ClassMeans | None = None,
+    augmentation: Callable[[int], Augmentation | None] | None = None,
+    strong_batches: Callable[[int], Iterator[Batch]] | None = None,
 ) -> dict[str, float]:
-    """Trains in place and returns the mean loss per sample and its parts: ProtoNorm Eq. (4).
+    """Trains in place and returns the mean loss per sample and its terms: ProtoNorm Eq. (4).
 
-    `shuffle` gives an epoch's generator, `view` how its images are changed, `strong` its strong views of
-    pseudo-labelled samples, batch by batch; `seen`, if given, collects the features met on the way.
+    `shuffle`, `augmentation` and `strong_batches` give, for an epoch, the random generator, the augmentation,
+    and batches of strong views with pseudo-labels. `class_means`, if given, accumulates the features.
     """
     settings = step.settings
     step.begin(local_loss)
-    total_P: Tensor | None = None
+    total_T: Tensor | None = None
     for epoch in range(settings.epochs):
-        order, look = shuffle(epoch).permutation(len(samples)), view(epoch) if view else None
-        others = strong(epoch) if strong else None
+        order = shuffle(epoch).permutation(len(samples))
+        augment = augmentation(epoch) if augmentation else None
+        strong = strong_batches(epoch) if strong_batches else None
         for which in batches(order, settings.batch_size, step.network.has_batch_norm):
-            x_B, y_B = samples.batch(which, look)
-            parts, z_BD = step(x_B, y_B, next(others) if others else None)
-            part_P = torch.stack(list(parts.values())).double() * len(which)
-            total_P = part_P if total_P is None else total_P + part_P
-            if seen is not None:
-                seen.add(z_BD, y_B)
+            x_B, y_B = samples.batch(which, augment)
+            terms, z_BD = step(x_B, y_B, next(strong) if strong else None)
+            term_T = torch.stack(list(terms.values())).double() * len(which)
+            total_T = term_T if total_T is None else total_T + term_T
+            if class_means is not None:
+                class_means.add(z_BD, y_B)
     ratios = {f"gradient_{name}": float(ratio) for name, ratio in (step.ratios or {}).items()}
     step.end()
-    assert total_P is not None
-    means = total_P / (len(samples) * settings.epochs)
-    return dict(zip(parts, means.tolist(), strict=True)) | ratios
+    assert total_T is not None
+    means = total_T / (len(samples) * settings.epochs)
+    return dict(zip(terms, means.tolist(), strict=True)) | ratios
 
 
 @torch.no_grad()
 def features(
-    step: Step, samples: ClientSamples, batch: int, view: Augmentation | None = None
+    step: Step, samples: ClientSamples, batch: int, augment: Augmentation | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields features and labels in eval mode, in order, a batch at a time."""
+    """Yields features in eval mode and labels, batch by batch, in order."""
     step.network.eval()
     for which_B in batches(np.arange(len(samples)), batch, merge_single=False):
-        x_B, y_B = samples.batch(which_B, view)
+        x_B, y_B = samples.batch(which_B, augment)
         yield step.features(x_B), y_B

@@ -1,1 +1,1 @@
-"""Randomness by key, files that appear whole, numbers as text, and the import of torchvision."""
+"""Utilities: random generators by key, atomic file writes, formatting, and the import of torchvision."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writes: a file is written under a temporary name and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ DAY = 86400
 
 
 @contextlib.contextmanager
-def part_file(path: Path) -> Iterator[Path]:
-    """Yields a name beside `path`, this process's own, to write to.
+def temporary_path(path: Path) -> Iterator[Path]:
+    """Yields a temporary name in the directory of `path`, unique to this process.
 
-    The block itself gives the file its final name, when it is whole; what is left aside is removed.
+    The `with` block renames the complete file to `path`; a file still there at the end is removed.
     """
-    part = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.part")
     try:
-        yield part
+        yield temporary
     finally:
-        _remove(part)
+        _remove(temporary)
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what killed processes have left beside `path`: dead ones of this host, others after a day."""
-    start = f"{path.name}.{platform.node()}-"
-    for left in path.parent.glob(f"{path.name}.*.part"):
-        process = left.name.removeprefix(start).removesuffix(".part")
-        ours = left.name.startswith(start) and process.isdecimal()
-        if not Path(f"/proc/{process}").exists() if ours else time.time() - left.stat().st_mtime > DAY:
-            _remove(left)
+    """Removes temporary files of `path` from dead processes: of other hosts when they are a day old."""
+    prefix = f"{path.name}.{platform.node()}-"
+    for leftover in path.parent.glob(f"{path.name}.*.part"):
+        process = leftover.name.removeprefix(prefix).removesuffix(".part")
+        if leftover.name.startswith(prefix) and process.isdecimal():  # of this host
+            is_dead = not Path(f"/proc/{process}").exists()
+        else:
+            is_dead = time.time() - leftover.stat().st_mtime > DAY
+        if is_dead:
+            _remove(leftover)
 
 
 def fsync(path: Path) -> None:
-    """Returns when the file is on disk."""
+    """Flushes a file to disk."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
-def move_into_place(part: Path, path: Path) -> None:
-    """Gives a file that was written aside its name, once it is on disk."""
-    fsync(part)
-    os.replace(part, path)
+def move_into_place(temporary: Path, path: Path) -> None:
+    """Flushes a temporary file to disk and renames it to `path`."""
+    fsync(temporary)
+    os.replace(temporary, path)
 
 
 def _remove(path: Path) -> None:

@@ -1,23 +1,27 @@
-"""Numbers as people read them, and where they are printed."""
+"""Formats numbers for people, and prints text."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
+from collections.abc import Iterable
 
 from rich.console import Console
 
+MAX_RANGES = 12
+"""How many ranges of ranks or clients are listed; others are only counted."""
+
 
 def console() -> Console:
-    """Returns a console that is wide enough for tables where the output is no terminal."""
+    """Returns a console; without a terminal it is 120 columns wide, or $COLUMNS."""
     columns = os.environ.get("COLUMNS", "")
     width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() else 120
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def format_bytes(number: float) -> str:
-    """Returns a number of bytes as people read it."""
+    """Returns a number of bytes with a unit, as `1.5 MB`."""
     for unit in ("B", "kB", "MB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -30,7 +34,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Returns a length of time in its two largest units."""
+    """Returns a duration in its two largest units, as `2 h 5 min`."""
     whole = round(min(seconds, 1e12))
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
@@ -42,9 +46,22 @@ def format_percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.2f}%"
 
 
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Returns whole numbers as ranges: 1–4, 7 and 12 more."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    words = [f"{a}" if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in spans[:MAX_RANGES]]
+    left = sum(b - a + 1 for a, b in spans[MAX_RANGES:])
+    return ", ".join(words) + (f" and {left} more" if left else "")
+
+
 def print_line(text: str) -> None:
-    """Prints a line."""
+    """Prints a line; without a reader, output is discarded from then on."""
     try:
         print(text, flush=True)
-    except OSError:  # whoever read it is gone; the run goes on
+    except OSError:  # the reader has closed the pipe; the run continues
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

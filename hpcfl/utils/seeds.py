@@ -1,6 +1,6 @@
-"""Randomness by key: a generator is a function of (seed, purpose, client, round, …), never of the past.
+"""Random generators by key: each depends only on (seed, purpose, client, round, …), not on earlier draws.
 
-Any rank can make any generator, so results do not depend on who does the work or in which order.
+Any rank can make any generator, so results do not depend on which rank does the work, or in which order.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import hashlib
 import numpy as np
 
 
-def key(seed: int, purpose: str, *where: int) -> int:
-    """Returns 64 bits that depend on every part of the key."""
-    text = "\0".join([str(seed), purpose, *map(str, where)])
+def key(seed: int, purpose: str, *ids: int) -> int:
+    """Returns 64 bits, a hash of all arguments."""
+    text = "\0".join([str(seed), purpose, *map(str, ids)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def generator(seed: int, purpose: str, *where: int) -> np.random.Generator:
-    """Returns a fresh generator for this key."""
-    return np.random.Generator(np.random.PCG64(key(seed, purpose, *where)))
+def generator(seed: int, purpose: str, *ids: int) -> np.random.Generator:
+    """Returns a new generator for this key."""
+    return np.random.Generator(np.random.PCG64(key(seed, purpose, *ids)))
 
 
 def uniforms(key_: int, items: np.ndarray, number: int) -> np.ndarray:
-    """Returns `number` values in [0, 1) for each item, a function of key and item alone: [items, number].
+    """Returns `number` values in [0, 1) for each item, [items, number]; they depend only on key and item.
 
-    SplitMix64's output function of a counter, for all items at once.
+    Computed for all items at once: SplitMix64's output function, applied to a counter.
     """
     with np.errstate(over="ignore"):
         counter = items.astype(np.uint64)[:, None] * np.uint64(number) + np.arange(number, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""torchvision, imported where it is needed: it takes its time, and not every build fits every torch."""
+"""Imports torchvision only where it is needed, quickly, and also where its build does not match torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hpcfl.errors import BadInput
 
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _LIBRARIES: list[object] = []
-"""Kept alive: a library's definitions go with it."""
+"""Keeps libraries alive, because their operators vanish with them."""
 _COMPILER = ("torch._dynamo", "torch._dynamo.utils")
 
 
 def load_torchvision() -> ModuleType:
-    """Returns the package.
+    """Returns the module torchvision.
 
-    A CUDA build of it beside a CPU build of torch lacks two compiled operators, which hpcfl does not use, and
-    fails on their names alone: then they are declared.
+    A CUDA build of torchvision with a CPU build of torch lacks two compiled operators, which hpcfl does not
+    use, and its import fails; then these operators are declared and the import is repeated.
     """
     if "torchvision" in sys.modules:
         return sys.modules["torchvision"]
@@ -26,7 +26,7 @@ def load_torchvision() -> ModuleType:
 
     try:
         try:
-            return _imported()
+            return _import_without_compiler()
         except RuntimeError as error:
             if "does not exist" not in str(error):
                 raise
@@ -34,35 +34,35 @@ def load_torchvision() -> ModuleType:
             for name in ("nms", "qnms"):
                 library.define(name + _SIGNATURE)
             _LIBRARIES.append(library)
-            return _imported()
+            return _import_without_compiler()
     except (ImportError, RuntimeError) as error:
         raise BadInput(
             f"torchvision cannot be loaded ({error}); install the build for torch {torch.__version__}"
         ) from None
 
 
-def _imported() -> ModuleType:
-    """Imports the package without torch's compiler: 0.3 s in place of 2.3 s, and 70 MB less in every rank.
+def _import_without_compiler() -> ModuleType:
+    """Imports torchvision without torch's compiler: in 0.3 s instead of 2.3 s, with 70 MB less per rank.
 
-    It asks the compiler whether it can compile a detection operator, which hpcfl does not use. For that
-    moment a stand-in answers no; a version that asks for more gets the compiler itself.
+    At import, torchvision asks the compiler whether it can compile a detection operator, which hpcfl does not
+    use. Stand-in modules answer no during the import; if they do not suffice, the compiler is imported.
     """
     if not any(name in sys.modules for name in _COMPILER):
         for name in _COMPILER:
             sys.modules[name] = ModuleType(name)
         vars(sys.modules[_COMPILER[1]])["is_compile_supported"] = lambda device: False
         try:
-            return _whole()
+            return _import_torchvision()
         except (ImportError, AttributeError):
             pass
         finally:
             for name in _COMPILER:
                 del sys.modules[name]
-    return _whole()
+    return _import_torchvision()
 
 
-def _whole() -> ModuleType:
-    """Imports the package; an import that fails half-way is taken back."""
+def _import_torchvision() -> ModuleType:
+    """Imports torchvision; if that fails, removes its partly imported modules."""
     try:
         return import_module("torchvision")
     except Exception:

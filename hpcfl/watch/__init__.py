@@ -1,1 +1,1 @@
-"""The live view of a run from anywhere that sees its file system."""
+"""`hpcfl watch`: shows a running job from any machine that can read its log."""

@@ -1,4 +1,4 @@
-"""`hpcfl watch`: looks, shows, and ends with the run."""
+"""`hpcfl watch`: polls a log and shows it until the run has ended."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ from hpcfl.watch.poller import LogPoller, PollThread
 from hpcfl.watch.render import accuracy, headline, printable, render, warnings_of
 from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
 
-PATIENCE = 5.0
-"""Seconds after which a file that cannot be read was never a log, and not only late."""
-CODES = {"": DONE, "finished": DONE, "stopped": DONE, "diverged": FAILED}
-"""The exit code by how the run ended; empty: it has not, and one picture was asked for."""
+READ_TIMEOUT = 5.0
+"""Seconds after which a file that cannot be read is an error; before, the file system may be slow."""
+EXIT_CODES = {"": DONE, "finished": DONE, "stopped": DONE, "diverged": FAILED}
+"""Exit code by how the run ended; empty with --once if it has not ended."""
 
 
 class Display(Protocol):
+    """Shows the status of a run each time it is polled."""
+
     def __enter__(self) -> Display: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def show(self, view: RunStatus) -> None: ...
+    def show(self, status: RunStatus) -> None: ...
 
 
 class TerminalDisplay:
-    """The picture, drawn anew in its place."""
+    """A table that is redrawn in place on a terminal."""
 
     def __init__(self, path: Path, console: Console):
         self.path, self.console = path, console
-        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill would leave it hidden
         self.live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
     def __enter__(self) -> Display:
@@ -52,19 +54,20 @@ class TerminalDisplay:
     def __exit__(self, *exception: object) -> None:
         self.live.stop()
 
-    def show(self, view: RunStatus) -> None:
-        self.live.update(render(view, self.path, self.console.width), refresh=True)
+    def show(self, status: RunStatus) -> None:
+        self.live.update(render(status, self.path, self.console.width), refresh=True)
 
 
 class LineDisplay:
-    """One plain line per new round, and one for each thing that is not as it should be, when it begins."""
+    """One line per new round, and one per warning when it first applies."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.run: Run | None = None
-        self.waited = False
-        """Whether there was no run at first, so that all its rows are new."""
-        self.told: set[str] = set()
+        self.was_absent = False
+        """Whether there was no log at first, so that all its rows are new."""
+        self.printed: set[str] = set()
+        """Labels of the warnings that apply now and were printed."""
 
     def __enter__(self) -> Display:
         return self
@@ -72,47 +75,49 @@ class LineDisplay:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def show(self, view: RunStatus) -> None:
-        if view.run is None:
-            self.waited = True
-        elif view.run is not self.run:
-            self._rows(view.run)
-        overdue = view.waited > max(SILENCE, 2 * view.pace)
-        now = {label: text for label, text in warnings_of(view, self.path) if label != "missing" or overdue}
-        if view.ended and view.run:
-            done = f"{view.done} of {view.rounds} rounds"
-            now = {"end": f"{view.ended}, {done}; accuracy {accuracy(view.run)}"} | now
-        for label, text in now.items():
-            if label not in self.told:
-                self._say(text)
-        self.told = set(now)
+    def show(self, status: RunStatus) -> None:
+        if status.run is None:
+            self.was_absent = True
+        elif status.run is not self.run:
+            self._print_rows(status.run)
+        overdue = status.seconds_waited > max(SILENCE, 2 * status.seconds_per_round)
+        warnings = warnings_of(status, self.path)
+        lines = {label: text for label, text in warnings if label != "missing" or overdue}
+        if status.ended and status.run:
+            rounds = f"{status.rounds_completed} of {status.rounds} rounds"
+            lines = {"end": f"{status.ended}, {rounds}; accuracy {accuracy(status.run)}"} | lines
+        for label, text in lines.items():
+            if label not in self.printed:
+                self._print(text)
+        self.printed = set(lines)
 
-    def _rows(self, run: Run) -> None:
+    def _print_rows(self, run: Run) -> None:
+        """Prints the rounds that are new since the last log; of a run found at the start only the last."""
         before, self.run = self.run, run
         if before is None or before.attributes["start"] != run.attributes["start"]:
-            self._say(headline(run))
-            first = 0 if before or self.waited else run.rounds_done - 1
+            self._print(headline(run))
+            first = 0 if before or self.was_absent else run.rounds_done - 1
         elif before.attributes["restarts"] != run.attributes["restarts"]:
-            self._say(f"continued: {run.rounds_done} rounds so far")
+            self._print(f"continued: {run.rounds_done} rounds so far")
             first = run.rounds_done
         else:
             first = before.rounds_done
         values = zip(
             *(run[f"/round/{name}"].tolist() for name in ("accuracy", "loss", "seconds")), strict=True
         )
-        for t, (right, loss, seconds) in enumerate(values):
+        for t, (share, loss, seconds) in enumerate(values):
             if t >= first:
                 rounds = run.config.federation.rounds
-                facts = f"accuracy {format_percent(right)}  loss {loss:.4g}  {seconds:.2f} s"
-                self._say(f"round {t + 1}/{rounds}  {facts}")
+                metrics = f"accuracy {format_percent(share)}  loss {loss:.4g}  {seconds:.2f} s"
+                self._print(f"round {t + 1}/{rounds}  {metrics}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(printable(text), flush=True)
 
 
-def watch_run(name: str, every: float, once: bool) -> int:
+def watch_run(name: str, interval: float, once: bool) -> int:
     """Shows a run until it has ended, or once; returns the exit code."""
-    if math.isnan(every):
+    if math.isnan(interval):
         raise BadInput("--every nan: must be a number of seconds")
     path = Path(name)
     if path.is_dir():
@@ -122,40 +127,41 @@ def watch_run(name: str, every: float, once: bool) -> int:
     try:
         if once:
             return _once(path, console)
-        return follow(path, every, TerminalDisplay(path, console) if terminal else LineDisplay(path))
+        return follow(path, interval, TerminalDisplay(path, console) if terminal else LineDisplay(path))
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _once(path: Path, console: Console) -> int:
-    sight, memory = LogPoller(path), StatusTracker()
-    view = memory.view(sight(), 0.0)
-    if view.run is None and not view.absent:  # a late file system deserves a second look
+    poller, tracker = LogPoller(path), StatusTracker()
+    status = tracker.update(poller(), 0.0)
+    if status.run is None and not status.absent:  # a slow file system gets a second try
         time.sleep(1)
-        view = memory.view(sight(), 0.0)
-    if view.run is None:
-        raise view.problem or BadInput(f"cannot read {path}: No such file or directory")
-    console.print(render(view, path, console.width))
-    return CODES.get(view.ended, FAILED)
+        status = tracker.update(poller(), 0.0)
+    if status.run is None:
+        raise status.problem or BadInput(f"cannot read {path}: No such file or directory")
+    console.print(render(status, path, console.width))
+    return EXIT_CODES.get(status.ended, FAILED)
 
 
-def follow(path: Path, every: float, display: Display) -> int:
-    """Looks and shows until the run has ended; returns the exit code.
+def follow(path: Path, interval: float, display: Display) -> int:
+    """Polls and shows a run until it has ended; returns the exit code.
 
-    A run that was stopped before is left at once; one that is stopped while it is watched is waited for: its
-    job may be in the queue again.
+    A run that is already stopped ends the watch at once. One that stops while it is watched is waited for,
+    because its job may be queued again.
     """
-    eye, memory, began, moved = PollThread(LogPoller(path)), StatusTracker(), time.monotonic(), False
-    eye.start()
+    thread, tracker = PollThread(LogPoller(path)), StatusTracker()
+    begin, was_running = time.monotonic(), False
+    thread.start()
     with display:
         while True:
             start = time.monotonic()
-            view = memory.view(eye.ask(every), eye.asked)
-            hopeless = isinstance(view.problem, NotALog) or start - began > PATIENCE
-            if view.run is None and view.problem and hopeless:
-                raise view.problem
-            display.show(view)
-            moved = moved or (view.run is not None and not view.ended)
-            if view.ended and not (view.ended == "stopped" and moved):
-                return CODES.get(view.ended, FAILED)
-            time.sleep(max(0.0, start + every - time.monotonic()))
+            status = tracker.update(thread.request(interval), thread.pending_since)
+            give_up = isinstance(status.problem, NotALog) or start - begin > READ_TIMEOUT
+            if status.run is None and status.problem and give_up:
+                raise status.problem
+            display.show(status)
+            was_running = was_running or (status.run is not None and not status.ended)
+            if status.ended and not (status.ended == "stopped" and was_running):
+                return EXIT_CODES.get(status.ended, FAILED)
+            time.sleep(max(0.0, start + interval - time.monotonic()))

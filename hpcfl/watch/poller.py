@@ -1,4 +1,4 @@
-"""A run as the file system shows it now: opened by name at each look, never held."""
+"""Reads a log and its heartbeat again and again; the file is opened by name each time and not kept open."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.log.heartbeat import Heartbeat, read_heartbeat
 from hpcfl.log.reader import Run, read_log
-from hpcfl.log.schema import PARTS
+from hpcfl.log.schema import ROUND_PARTS
 
 RECENT = 20
-"""Rounds that count as recent."""
-SERIES = ("accuracy", "loss", "seconds", *(f"seconds_{part}" for part in PARTS))
+"""Number of last rounds that means are taken over."""
+SERIES = ("accuracy", "loss", "seconds", *(f"seconds_{part}" for part in ROUND_PARTS))
 WATCHED = {
     **{f"/round/{name}": slice(None) for name in SERIES},
     "/client/seconds": slice(-RECENT, None),
@@ -27,99 +27,100 @@ WATCHED = {
     "/client/diverged": slice(-1, None),
     "/clients/architecture": slice(None),
 }
-"""What is read of a log."""
+"""Datasets that are read, with their rows."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one look gave."""
+    """The result of one poll."""
 
     run: Run | None = None
-    """The last whole log, perhaps of an earlier look."""
+    """The last valid log, perhaps from an earlier poll."""
     written: float = 0.0
     """When it was written, on the file system's clock."""
     heartbeat: Heartbeat | None = None
     absent: bool = False
-    """There is no file of that name."""
+    """Whether the file does not exist."""
     problem: BadInput | None = None
-    """Why this look did not give the log."""
+    """Why this poll could not read the log."""
 
 
 class LogPoller:
-    """Looks at a run; the log is read again only where its name leads to another file than before.
+    """Reads log and heartbeat of a run; the log is read again only if the file has changed.
 
-    Opening, rather than asking for a name's attributes, makes network file systems look again.
+    The file is opened and not only stat'ed, because opening makes network file systems refresh their caches.
     """
 
     def __init__(self, path: Path):
         self.path = path
-        self.seen = Snapshot()
+        self.last = Snapshot()
         self.identity: tuple[int, ...] = ()
 
     def __call__(self) -> Snapshot:
-        heartbeat = self.seen.heartbeat
-        with suppress(OSError):  # the last one grows old then, which is said
+        heartbeat = self.last.heartbeat
+        with suppress(OSError):  # the last one is kept, and its age is shown
             heartbeat = read_heartbeat(self.path)
         try:
             run, written = self._log()
-            self.seen = Snapshot(run, written, heartbeat)
+            self.last = Snapshot(run, written, heartbeat)
         except FileNotFoundError:
-            self.seen = Snapshot(self.seen.run, self.seen.written, heartbeat, absent=True)
+            self.last = Snapshot(self.last.run, self.last.written, heartbeat, absent=True)
         except OSError as error:
             problem = BadInput(f"cannot read {self.path}: {error.strerror or error}")
-            self.seen = Snapshot(self.seen.run, self.seen.written, heartbeat, problem=problem)
+            self.last = Snapshot(self.last.run, self.last.written, heartbeat, problem=problem)
         except (BadInput, TypeError, ValueError) as error:
             problem = error if isinstance(error, BadInput) else BadInput(f"{self.path} is no log ({error})")
-            self.seen = Snapshot(self.seen.run, self.seen.written, heartbeat, problem=problem)
-        return self.seen
+            self.last = Snapshot(self.last.run, self.last.written, heartbeat, problem=problem)
+        return self.last
 
     def _log(self) -> tuple[Run, float]:
-        with open(self.path, "rb", opener=_at_once) as opened:
-            there = os.fstat(opened.fileno())
-            if not stat.S_ISREG(there.st_mode):
+        """Returns the log and when it was written."""
+        with open(self.path, "rb", opener=_open_nonblocking) as opened:
+            info = os.fstat(opened.fileno())
+            if not stat.S_ISREG(info.st_mode):
                 raise BadInput(f"cannot read {self.path}: not a file")
-            identity = (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_size)
-            if identity != self.identity or self.seen.run is None:
+            identity = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size)
+            if identity != self.identity or self.last.run is None:
                 run = read_log(self.path, WATCHED)
                 self.identity = identity
-                return run, there.st_mtime
-            return self.seen.run, there.st_mtime
+                return run, info.st_mtime
+            return self.last.run, info.st_mtime
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Opens a file without waiting for anybody to write to it, where it is a pipe."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Opens a file; if it is a pipe, without waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 class PollThread(threading.Thread):
-    """Looks when asked, in a thread: a file system that does not answer then holds up nobody."""
+    """Polls on request in a thread, so that a file system that does not answer blocks nobody."""
 
-    def __init__(self, look: Callable[[], Snapshot]):
+    def __init__(self, poll: Callable[[], Snapshot]):
         super().__init__(daemon=True)
-        self.look = look
-        self.questions: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.answers: queue.SimpleQueue[Snapshot | Exception] = queue.SimpleQueue()
-        self.asked = 0.0
-        """When the look began that has not come to its end; 0: none."""
+        self.poll = poll
+        self.requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[Snapshot | Exception] = queue.SimpleQueue()
+        self.pending_since = 0.0
+        """When the request was made that has no result yet; 0 if there is none."""
 
     def run(self) -> None:
         while True:
-            self.questions.get()
+            self.requests.get()
             try:
-                self.answers.put(self.look())
+                self.results.put(self.poll())
             except Exception as error:
-                self.answers.put(error)
+                self.results.put(error)
 
-    def ask(self, patience: float) -> Snapshot | None:
-        """Returns a new look; None: the file system has not answered yet."""
-        if not self.asked:
-            self.asked = time.monotonic()
-            self.questions.put(None)
+    def request(self, timeout: float) -> Snapshot | None:
+        """Returns a new snapshot; None if the file system has not answered within `timeout` seconds."""
+        if not self.pending_since:
+            self.pending_since = time.monotonic()
+            self.requests.put(None)
         try:
-            answer = self.answers.get(timeout=patience)
+            result = self.results.get(timeout=timeout)
         except queue.Empty:
             return None
-        self.asked = 0.0
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        self.pending_since = 0.0
+        if isinstance(result, Exception):
+            raise result
+        return result

@@ -1,4 +1,4 @@
-"""What is known of a run at an instant: how far it is, whether it lives, and how old the news are."""
+"""The status of a run now: its progress, whether it is alive, and how old this information is."""
 
 from __future__ import annotations
 
@@ -12,102 +12,103 @@ from hpcfl.log.reader import Run
 from hpcfl.watch.poller import RECENT, Snapshot
 
 SILENCE = 4 * INTERVAL
-"""Seconds without a sign after which a run may be gone."""
-NOTICE = 3.0
-"""Seconds of waiting, for ranks or for the file system, that are worth a word."""
+"""Seconds without a heartbeat after which a run may have been killed."""
+MIN_REPORTED_WAIT = 3.0
+"""Shorter waits for ranks or for the file system are not reported, in seconds."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run and its signs, with ages in seconds by this machine's clock."""
+    """A run and its heartbeat, with ages in seconds by this machine's clock."""
 
     run: Run | None = None
     heartbeat: Heartbeat | None = None
-    sign_age: float = 0.0
-    quiet: float = 0.0
-    """Since log or signs last changed."""
-    age: float = 0.0
-    """Since the log was last found whole."""
-    late: float = 0.0
-    """Since the file system was asked and has not answered."""
+    heartbeat_age: float = 0.0
+    seconds_unchanged: float = 0.0
+    """Since the log or the heartbeat last changed."""
+    log_age: float = 0.0
+    """Since the log was last read."""
+    seconds_unanswered: float = 0.0
+    """Since the pending request to the file system; 0 if there is none."""
     absent: bool = False
     problem: BadInput | None = None
 
     @property
     def alive(self) -> bool:
-        """Whether rank 0 has given a sign of late."""
-        return self.heartbeat is not None and self.sign_age < SILENCE
+        """Whether there was a heartbeat recently."""
+        return self.heartbeat is not None and self.heartbeat_age < SILENCE
 
     @property
     def ended(self) -> str:
-        """How the run ended; empty: it has not, or goes on again."""
+        """How the run ended; empty if it has not, or has been started again."""
         over = self.run is not None and self.run.status != "running" and not self.alive
         return self.run.status if over and self.run else ""
 
     @property
     def silent(self) -> bool:
-        """Whether the run should give signs, and has not for long."""
-        return self.run is not None and not self.ended and not self.alive and self.quiet >= SILENCE
+        """Whether the run has not ended, and nothing of it has changed for long."""
+        unchanged = self.seconds_unchanged >= SILENCE
+        return self.run is not None and not self.ended and not self.alive and unchanged
 
     @property
     def rounds(self) -> int:
         return self.run.config.federation.rounds if self.run else 0
 
     @property
-    def done(self) -> int:
-        """Rounds that are done, by log or sign: rows are written to disk a little later."""
+    def rounds_completed(self) -> int:
+        """Completed rounds by log or heartbeat; the heartbeat is ahead, as rows reach the disk later."""
         if self.run is None:
             return 0
-        told = self.heartbeat.round - 1 if self.heartbeat and self.alive else 0
-        return max(self.run.rounds_done, min(told, self.rounds))
+        reported = self.heartbeat.round - 1 if self.heartbeat and self.alive else 0
+        return max(self.run.rounds_done, min(reported, self.rounds))
 
     @property
-    def pace(self) -> float:
-        """Mean seconds of the recent rounds; NaN: there is none yet."""
+    def seconds_per_round(self) -> float:
+        """Mean over the recent rounds; NaN if there is none yet."""
         if self.run is None or not self.run.rounds_done:
             return math.nan
         return float(self.run["/round/seconds"][-RECENT:].mean())
 
     @property
-    def waited(self) -> float:
-        """Seconds that rank 0 had waited for the missing ranks at its last sign; 0: not worth a word."""
+    def seconds_waited(self) -> float:
+        """Seconds that rank 0 had waited for missing ranks at its last heartbeat; 0 if not long enough."""
         if self.heartbeat is None or not self.heartbeat.missing or self.ended:
             return 0.0
-        waited = self.heartbeat.time - self.heartbeat.since
-        return waited if waited >= NOTICE else 0.0
+        seconds = self.heartbeat.time - self.heartbeat.since
+        return seconds if seconds >= MIN_REPORTED_WAIT else 0.0
 
 
 class StatusTracker:
-    """Turns looks into views: remembers when things changed, by a clock that does not jump."""
+    """Turns snapshots into statuses; records by the monotonic clock when something changed."""
 
     def __init__(self) -> None:
-        self.seen: Snapshot | None = None
-        self.changed = self.signed = -math.inf
-        self.found = time.monotonic()
+        self.snapshot: Snapshot | None = None
+        self.log_changed = self.heartbeat_changed = -math.inf
+        self.log_read = time.monotonic()
 
-    def view(self, seen: Snapshot | None, asked: float) -> RunStatus:
-        """Returns what is known after a look; None: a look that began at `asked` has not ended."""
+    def update(self, snapshot: Snapshot | None, pending_since: float) -> RunStatus:
+        """Returns the status after a poll; `snapshot` is None if there is no answer since `pending_since`."""
         now = time.monotonic()
-        if seen is not None:
-            self._note(seen, now)
-        known = self.seen or Snapshot()
+        if snapshot is not None:
+            self._record(snapshot, now)
+        latest = self.snapshot or Snapshot()
         return RunStatus(
-            run=known.run,
-            heartbeat=known.heartbeat,
-            sign_age=now - self.signed,
-            quiet=now - max(self.changed, self.signed),
-            age=now - self.found,
-            late=now - asked if seen is None else 0.0,
-            absent=known.absent,
-            problem=known.problem,
+            run=latest.run,
+            heartbeat=latest.heartbeat,
+            heartbeat_age=now - self.heartbeat_changed,
+            seconds_unchanged=now - max(self.log_changed, self.heartbeat_changed),
+            log_age=now - self.log_read,
+            seconds_unanswered=now - pending_since if snapshot is None else 0.0,
+            absent=latest.absent,
+            problem=latest.problem,
         )
 
-    def _note(self, seen: Snapshot, now: float) -> None:
-        """Remembers a look; what the first one finds is as old as it says itself."""
-        before, self.seen = self.seen, seen
-        if not seen.absent and seen.problem is None:
-            self.found = now
-        if seen.run is not None and (before is None or before.run is not seen.run):
-            self.changed = now if before else now - max(0.0, time.time() - seen.written)
-        if seen.heartbeat is not None and (before is None or before.heartbeat != seen.heartbeat):
-            self.signed = now if before else now - max(0.0, time.time() - seen.heartbeat.time)
+    def _record(self, snapshot: Snapshot, now: float) -> None:
+        """Records a snapshot; ages of the first one come from the file's own times."""
+        before, self.snapshot = self.snapshot, snapshot
+        if not snapshot.absent and snapshot.problem is None:
+            self.log_read = now
+        if snapshot.run is not None and (before is None or before.run is not snapshot.run):
+            self.log_changed = now if before else now - max(0.0, time.time() - snapshot.written)
+        if snapshot.heartbeat is not None and (before is None or before.heartbeat != snapshot.heartbeat):
+            self.heartbeat_changed = now if before else now - max(0.0, time.time() - snapshot.heartbeat.time)

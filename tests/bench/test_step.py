@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hpcfl.bench.step_table import ALL, ratios, shares
+from hpcfl.bench.step_table import ALL_TOGETHER, ratios, shares
 from hpcfl.cli import main
 
 
@@ -46,9 +46,9 @@ def test_figures_by_hand():
         "flops": {"a": 5, "b": 15},
     }
     assert ratios(kept, "a", "ours").tolist() == [0.5, 0.25]
-    assert ratios(kept, ALL, "ours").tolist() == [0.5, 0.5]
+    assert ratios(kept, ALL_TOGETHER, "ours").tolist() == [0.5, 0.5]
     assert shares(kept, "a", "ours").tolist() == [0.5, 0.25]
-    assert shares(kept, ALL, "plain loop").tolist() == [20 / 4 / 10, 20 / 6 / 20]
+    assert shares(kept, ALL_TOGETHER, "plain loop").tolist() == [20 / 4 / 10, 20 / 6 / 20]
 
 
 def test_against_older_figures(figures, tmp_path):

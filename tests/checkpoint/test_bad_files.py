@@ -15,8 +15,8 @@ from hpcfl.checkpoint.store import CheckpointStore, DamagedCheckpoint, read_mani
 from hpcfl.data.prepared_file import open_prepared, verify_images
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
-from tests.checkpoint.runs import stopped
-from tests.mpi.cases import prepare_images, results
+from tests.helpers.cases import prepare_images
+from tests.helpers.runs import assert_equal_runs, stop_early
 
 DAMAGE = {
     "manifest truncated": lambda d: _cut(d / "manifest-3.json"),
@@ -44,8 +44,8 @@ def _swap(path: Path, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(train, in_haste, damage):
-    store = stopped(train, in_haste)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(train, stop_after, damage):
+    store = stop_early(train, stop_after)
     train("whole.h5")
     before = read_manifest(store.manifests()[1]).round
     DAMAGE[damage](store.path)
@@ -54,21 +54,21 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(train, in_haste, dama
     assert "a checkpoint cannot be used" in done.output
     assert f"continues after round {before + 1} of 6" in done.output
     assert read_manifest(store.manifests()[0]).round == 5
-    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    assert_equal_runs("run.h5", "whole.h5")
 
 
-def test_without_any_usable_checkpoint_the_run_starts_again(train, in_haste):
-    store = stopped(train, in_haste)
+def test_without_any_usable_checkpoint_the_run_starts_again(train, stop_after):
+    store = stop_early(train, stop_after)
     train("whole.h5")
     shutil.rmtree(store.path)
     done = train("run.h5")
     assert done.exit_code == 0
     assert "no checkpoint can be used: the run starts again" in done.output
-    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    assert_equal_runs("run.h5", "whole.h5")
 
 
-def test_a_checkpoint_of_another_run_is_not_loaded(train, in_haste):
-    store = stopped(train, in_haste)
+def test_a_checkpoint_of_another_run_is_not_loaded(train, stop_after):
+    store = stop_early(train, stop_after)
     train("other.h5", "seed=3")
     shutil.rmtree(store.path)
     shutil.copytree("other.h5.ckpt", store.path)
@@ -96,8 +96,8 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
-    store = stopped(train, in_haste)
+def test_a_few_hundred_mutated_files(train, stop_after, tmp_path):
+    store = stop_early(train, stop_after)
     prepare_images(tmp_path)
     manifest = read_manifest(store.manifests()[0])
     rng = random.Random(0)
@@ -122,8 +122,8 @@ def test_a_few_hundred_mutated_files(train, in_haste, tmp_path):
     assert refused > 250
 
 
-def test_a_manifest_that_points_elsewhere_is_damaged(train, in_haste):
-    store = stopped(train, in_haste)
+def test_a_manifest_that_points_elsewhere_is_damaged(train, stop_after):
+    store = stop_early(train, stop_after)
     (path, _) = store.manifests()
     outer = json.loads(path.read_text())
     for bad in ("../../etc/passwd", "/etc/passwd", "3-1-ab.bin/../x", 7, None):
@@ -151,8 +151,8 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     assert not Path("ran").exists()
 
 
-def test_arrays_of_another_shape_are_damaged(train, in_haste):
-    store = stopped(train, in_haste)
+def test_arrays_of_another_shape_are_damaged(train, stop_after):
+    store = stop_early(train, stop_after)
     (path, _) = store.manifests()
     manifest = read_manifest(path)
     arrays = store.read_arrays(manifest.server)

@@ -10,8 +10,8 @@ import pytest
 
 from hpcfl.checkpoint.store import read_manifest
 from hpcfl.log.reader import read_log
-from tests.checkpoint.runs import SMALL, stopped
-from tests.mpi.cases import KSHOT, OWN, results
+from tests.helpers.cases import KSHOT, OWN
+from tests.helpers.runs import CHECKPOINTS, assert_equal_runs, options, stop_early
 
 METHODS = {
     "fedproto": ["log.evaluate_every=2", "method.aggregate=weighted"],
@@ -24,23 +24,22 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_stopped_after_every_round_and_continued(train, in_haste, name):
+def test_stopped_after_every_round_and_continued(train, stop_after, name):
     settings = (f"method.name={name}", *METHODS[name])
-    in_haste[0] = 1000
+    stop_after[0] = 1000
     assert train("whole.h5", *settings).exit_code == 0
     for rounds in range(1, 6):
-        in_haste[0] = 1
+        stop_after[0] = 1
         done = train("parts.h5", *settings)
         assert done.exit_code == 75, done.output
         assert f"the same command goes on after round {rounds}" in done.output
         assert read_log("parts.h5").rounds_done == rounds
         assert read_log("parts.h5").status == "stopped"
-    in_haste[0] = 1000
+    stop_after[0] = 1000
     done = train("parts.h5", *settings)
     assert done.exit_code == 0
     assert "continues after round 5 of 6" in done.output
-    got, want = results(Path("parts.h5")), results(Path("whole.h5"))
-    assert [path for path in want if got[path] != want[path]] == []
+    assert_equal_runs("parts.h5", "whole.h5")
     log = read_log("parts.h5")
     assert (log.status, log.attributes["restarts"]) == ("finished", 5)
     assert train("parts.h5", *settings).output == (
@@ -48,8 +47,8 @@ def test_stopped_after_every_round_and_continued(train, in_haste, name):
     )
 
 
-def test_the_last_two_are_kept_and_clients_that_did_not_change_refer_to_older_files(train, in_haste):
-    store = stopped(train, in_haste)
+def test_the_last_two_are_kept_and_clients_that_did_not_change_refer_to_older_files(train, stop_after):
+    store = stop_early(train, stop_after)
     newest, older = (read_manifest(path) for path in store.manifests())
     assert newest.round == 3
     changed = np.any(read_log("run.h5")["/round/participants"][older.round + 1 :], axis=0).tolist()
@@ -63,10 +62,10 @@ def test_the_last_two_are_kept_and_clients_that_did_not_change_refer_to_older_fi
     assert {p.name for p in store.path.iterdir()} == named | manifests
 
 
-def test_a_rank_that_trains_all_that_it_must_save_completes_its_checkpoints(train, in_haste):
+def test_a_rank_that_trains_all_that_it_must_save_completes_its_checkpoints(train, stop_after):
     """One rank in its pool and everybody in every round: nothing is left to save when the work is done."""
     everybody = "federation.participation=1.0"
-    store = stopped(train, in_haste, 4, everybody)
+    store = stop_early(train, stop_after, 4, everybody)
     manifests = [read_manifest(path) for path in store.manifests()]
     assert (len(manifests), manifests[0].round) == (2, 3)
     for manifest in manifests:
@@ -74,18 +73,18 @@ def test_a_rank_that_trains_all_that_it_must_save_completes_its_checkpoints(trai
     done = train("run.h5", everybody)
     assert "continues after round 4 of 6" in done.output
     train("whole.h5", everybody)
-    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    assert_equal_runs("run.h5", "whole.h5")
 
 
-def test_more_rounds_extend_a_finished_run(train, in_haste):
-    in_haste[0] = 1000
+def test_more_rounds_extend_a_finished_run(train, stop_after):
+    stop_after[0] = 1000
     settings = ("method.name=fedtgp", "method.server_epochs=2")
     train("whole.h5", *settings, "federation.rounds=9")
     train("run.h5", *settings)
     done = train("run.h5", *settings, "federation.rounds=9")
     assert done.exit_code == 0, done.output
     assert "continues after round 6 of 9" in done.output
-    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    assert_equal_runs("run.h5", "whole.h5")
     fewer = train("run.h5", *settings, "federation.rounds=4")
     assert fewer.exit_code == 2
     assert "federation.rounds = 4: run.h5 has 9 rounds already" in fewer.output
@@ -98,17 +97,17 @@ def test_a_last_round_that_was_evaluated_out_of_turn_cannot_be_extended(train):
     assert "ended with round 6, which was evaluated out of turn (log.evaluate_every = 4)" in done.output
 
 
-def test_another_configuration_is_refused_with_the_difference(train, in_haste):
-    stopped(train, in_haste)
+def test_another_configuration_is_refused_with_the_difference(train, stop_after):
+    stop_early(train, stop_after)
     done = train("run.h5", "train.lr=0.02")
     assert done.exit_code == 2
     assert "run.h5 is a run of another configuration (train.lr = 0.01 there, 0.02 here)" in done.output
     assert train("run.h5", "runtime.checkpoint_minutes=3", "runtime.walltime_minutes=off").exit_code == 0
 
 
-def test_fresh_keeps_log_and_checkpoints_aside(train, in_haste, hpcfl):
-    stopped(train, in_haste)
-    done = hpcfl("train", "--out", "run.h5", "--fresh", *(f"--set={s}" for s in SMALL))
+def test_fresh_keeps_log_and_checkpoints_aside(train, stop_after, hpcfl):
+    stop_early(train, stop_after)
+    done = hpcfl("train", "--out", "run.h5", "--fresh", *options(*CHECKPOINTS))
     assert done.exit_code == 0
     assert read_log("run.1.h5").status == "stopped"
     assert Path("run.1.h5.ckpt", "manifest-3.json").exists()
@@ -116,8 +115,8 @@ def test_fresh_keeps_log_and_checkpoints_aside(train, in_haste, hpcfl):
 
 
 @pytest.mark.parametrize(("every", "said"), [(1, "continues after round "), (1000, "starts again")])
-def test_a_run_that_is_killed_after_its_last_checkpoint_ends(train, in_haste, monkeypatch, every, said):
-    in_haste[0] = 1000
+def test_a_run_that_is_killed_after_its_last_checkpoint_ends(train, stop_after, monkeypatch, every, said):
+    stop_after[0] = 1000
     settings = (f"runtime.checkpoint_rounds={every}", "federation.rounds=5")
     train("whole.h5", *settings)
 
@@ -134,19 +133,19 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_ends(train, in_haste, mo
     assert done.exit_code == 0, done.output
     assert said in done.output
     assert read_log("run.h5").status == "finished"
-    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    assert_equal_runs("run.h5", "whole.h5")
 
 
-def test_a_stopped_run_may_be_asked_to_end_where_it_stands(train, in_haste):
+def test_a_stopped_run_may_be_asked_to_end_where_it_stands(train, stop_after):
     settings = ("log.evaluate_every=3",)
-    stopped(train, in_haste, 4, *settings)
+    stop_early(train, stop_after, 4, *settings)
     assert train("run.h5", *settings, "federation.rounds=4").exit_code == 0
     train("whole.h5", *settings, "federation.rounds=4")
-    assert results(Path("run.h5")) == results(Path("whole.h5"))
+    assert_equal_runs("run.h5", "whole.h5")
 
 
-def test_a_finished_run_without_checkpoints_is_kept_when_it_is_run_for_longer(train, in_haste):
-    in_haste[0] = 1000
+def test_a_finished_run_without_checkpoints_is_kept_when_it_is_run_for_longer(train, stop_after):
+    stop_after[0] = 1000
     train("run.h5")
     shutil.rmtree("run.h5.ckpt")
     done = train("run.h5", "federation.rounds=7")

@@ -10,28 +10,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hpcfl.config.schema import PartitionConfig
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.partitioners import class_owners
 from hpcfl.errors import BadInput
+from tests.helpers.partitions import assert_same_splits, config_of
 
 labels = st.integers(2, 8).flatmap(
     lambda classes: st.integers(60, 400).map(lambda n: np.random.default_rng(n).integers(0, classes, n))
 )
 
 
-def deal(name: str, **more: object) -> PartitionConfig:
-    return PartitionConfig.model_validate({"name": name, **more})
-
-
 def everything(splits: list[Split]) -> np.ndarray:
     return np.concatenate([part for split in splits for part in (split.train, split.test)])
-
-
-def assert_same(one: list[Split], two: list[Split]) -> None:
-    for a, b in zip(one, two, strict=True):
-        for part in ("train", "test", "unlabelled"):
-            np.testing.assert_array_equal(getattr(a, part), getattr(b, part))
 
 
 def assert_split(y: np.ndarray, split: Split) -> None:
@@ -57,14 +47,14 @@ def assert_split(y: np.ndarray, split: Split) -> None:
     st.integers(0, 99),
 )
 def test_every_sample_has_one_owner_and_the_split_follows_the_seed(y, clients, name, alpha, each, seed):
-    chosen = deal(name, alpha=alpha, classes_per_client=each, seed=seed, min_samples=2)
+    chosen = config_of(name, alpha=alpha, classes_per_client=each, seed=seed, min_samples=2)
     try:
         splits = partition(y, clients, chosen)
     except BadInput:
         assert name != "iid" or len(y) < 8 * clients, "a refusal without a reason"
         assume(False)
     np.testing.assert_array_equal(np.sort(everything(splits)), np.arange(len(y)))
-    assert_same(splits, partition(y, clients, chosen))
+    assert_same_splits(splits, partition(y, clients, chosen))
     for split in splits:
         assert len(split.train) + len(split.test) >= 2
         assert_split(y, split)
@@ -87,7 +77,7 @@ def test_classes_are_dealt_evenly_and_nobody_holds_one_twice(numbers, classes, s
 
 def test_many_small_classes_still_give_three_quarters():
     """100 classes of 2: 150 train, every class among them, and half of the classes are tested."""
-    (split,) = partition(np.repeat(np.arange(100), 2), 1, deal("iid"))
+    (split,) = partition(np.repeat(np.arange(100), 2), 1, config_of("iid"))
     assert (len(split.train), len(split.test)) == (150, 50)
     assert len(np.unique(split.train // 2)) == 100
 
@@ -95,7 +85,7 @@ def test_many_small_classes_still_give_three_quarters():
 @settings(max_examples=40, deadline=None)
 @given(labels, st.integers(1, 8), st.floats(0.1, 5), st.integers(0, 9))
 def test_published_dirichlet_gives_every_sample_one_owner(y, clients, alpha, seed):
-    chosen = deal("dirichlet", style="published", alpha=alpha, seed=seed)
+    chosen = config_of("dirichlet", style="published", alpha=alpha, seed=seed)
     try:
         splits = partition(y, clients, chosen)
     except BadInput:
@@ -103,14 +93,14 @@ def test_published_dirichlet_gives_every_sample_one_owner(y, clients, alpha, see
     np.testing.assert_array_equal(np.sort(everything(splits)), np.arange(len(y)))
     least = int(min(40, len(y) / clients / 2))
     assert min(len(split.train) + len(split.test) for split in splits) >= least
-    assert_same(splits, partition(y, clients, chosen))
+    assert_same_splits(splits, partition(y, clients, chosen))
 
 
 def test_a_small_alpha_concentrates_classes():
     y = np.repeat(np.arange(10), 500)
     owned = {}
     for alpha in (0.05, 100.0):
-        splits = partition(y, 10, deal("dirichlet", alpha=alpha, min_samples=1))
+        splits = partition(y, 10, config_of("dirichlet", alpha=alpha, min_samples=1))
         owned[alpha] = np.mean([len(np.unique(y[split.train])) for split in splits])
     assert owned[0.05] < 5 < 9.5 < owned[100.0]
 
@@ -118,14 +108,14 @@ def test_a_small_alpha_concentrates_classes():
 def test_the_last_client_is_not_left_one_of_every_class():
     """Shares that add up to 0.999… must not leave a sample over: 100 classes, α small."""
     y = np.repeat(np.arange(100), 200)
-    splits = partition(y, 20, deal("dirichlet", alpha=0.1))
+    splits = partition(y, 20, config_of("dirichlet", alpha=0.1))
     held = [len(np.unique(y[split.train])) for split in splits]
     assert held[-1] < 2 * np.mean(held)
 
 
 def test_pathological_sizes_are_unbalanced():
     y = np.repeat(np.arange(10), 600)
-    sizes = [len(split.train) for split in partition(y, 20, deal("pathological"))]
+    sizes = [len(split.train) for split in partition(y, 20, config_of("pathological"))]
     assert max(sizes) > 1.5 * min(sizes)
 
 
@@ -133,26 +123,30 @@ def test_an_impossible_draw_names_alpha_clients_and_the_smallest_client_reached(
     y = np.repeat(np.arange(2), 100)
     said = r"alpha = 0.01: none of 1000 draws .* 20 clients .* the best left one with \d"
     with pytest.raises(BadInput, match=said):
-        partition(y, 20, deal("dirichlet", alpha=0.01, min_samples=9))
+        partition(y, 20, config_of("dirichlet", alpha=0.01, min_samples=9))
 
 
 def test_a_class_too_small_for_its_only_owner():
     said = r"= 1: none of 1000 draws gave each of 2 clients .* = 5 samples; the best left one with 4"
     with pytest.raises(BadInput, match=said):
-        partition(np.repeat([0, 1], [16, 4]), 2, deal("pathological", classes_per_client=1, min_samples=5))
+        partition(
+            np.repeat([0, 1], [16, 4]),
+            2,
+            config_of("pathological", classes_per_client=1, min_samples=5),
+        )
 
 
 @pytest.mark.parametrize(
     ("clients", "chosen", "says"),
     [
-        (50, deal("iid", min_samples=1), "clients = 50: 20 samples do not give every client"),
-        (20, deal("iid", min_samples=1), r"client \d+ has no test samples after the partition"),
-        (2, deal("pathological", min_samples=1, classes_per_client=6), "= 6: the data has 5 classes"),
-        (2, deal("pathological", min_samples=1), "= 2: with 2 clients some of the 5 classes"),
-        (15, deal("pathological", min_samples=1), "= 2: class 0 has 4 samples for its 6 clients"),
-        (4, deal("nway_kshot", ways=2, shots=5, deviation=0), r"the \d clients of class \d ask for \d+"),
-        (2, deal("natural"), "this dataset does not say who wrote what"),
-        (8, deal("pathological", style="published", classes_per_client=5), "no room to draw sizes"),
+        (50, config_of("iid", min_samples=1), "clients = 50: 20 samples do not give every client"),
+        (20, config_of("iid", min_samples=1), r"client \d+ has no test samples after the partition"),
+        (2, config_of("pathological", min_samples=1, classes_per_client=6), "= 6: the data has 5 classes"),
+        (2, config_of("pathological", min_samples=1), "= 2: with 2 clients some of the 5 classes"),
+        (15, config_of("pathological", min_samples=1), "= 2: class 0 has 4 samples for its 6 clients"),
+        (4, config_of("nway_kshot", ways=2, shots=5, deviation=0), r"the \d clients of class \d ask for \d+"),
+        (2, config_of("natural"), "this dataset does not say who wrote what"),
+        (8, config_of("pathological", style="published", classes_per_client=5), "no room to draw sizes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_dealt_says_why(clients, chosen, says):
@@ -167,7 +161,7 @@ def test_published_dirichlet_is_the_papers_own():
     """The counts that PFLlib's generator gives for CIFAR-10, seed 1, α = 0.1, 20 clients."""
     golden = json.loads((Path(__file__).parent / "dirichlet-cifar10-a0.1-m20.json").read_text())
     y = np.repeat(np.arange(10), 6000)
-    splits = partition(y, 20, deal("dirichlet", style="published", alpha=0.1, seed=1))
+    splits = partition(y, 20, config_of("dirichlet", style="published", alpha=0.1, seed=1))
     got = [np.bincount(y[np.concatenate([s.train, s.test])], minlength=10).tolist() for s in splits]
     assert got == golden["counts"]
     np.testing.assert_array_equal(np.sort(everything(splits)), np.arange(60000))
@@ -182,7 +176,7 @@ def test_published_pathological_by_hand():
     rest; then each client's samples are permuted, its first quarter tests.
     """
     y = np.tile(np.arange(4), 40)
-    splits = partition(y, 4, deal("pathological", style="published", seed=1))
+    splits = partition(y, 4, config_of("pathological", style="published", seed=1))
     rng = np.random.RandomState(1)
     least = int(min(40, 160 / 4 / 2))
     mine: list[list[int]] = [[] for _ in range(4)]
@@ -203,9 +197,9 @@ def test_published_pathological_by_hand():
 def test_published_pathological_leaves_classes_to_nobody():
     """102 classes, 20 clients of 10: ceil(20/102·10) = 2 owners each, so 100 classes use up all room."""
     y = np.repeat(np.arange(102), 80)
-    splits = partition(y, 20, deal("pathological", classes_per_client=10, style="published"))
+    splits = partition(y, 20, config_of("pathological", classes_per_client=10, style="published"))
     assert sorted(set(y) - set(y[everything(splits)])) == [100, 101]
-    assert set(y[everything(partition(y, 20, deal("pathological", classes_per_client=10)))]) == set(y)
+    assert set(y[everything(partition(y, 20, config_of("pathological", classes_per_client=10)))]) == set(y)
 
 
 # --- n-way k-shot
@@ -218,9 +212,9 @@ def test_published_pathological_leaves_classes_to_nobody():
 def test_nway_kshot(clients, ways, shots, deviation, unlabelled, has_test):
     y = np.tile(np.arange(6), 400)
     train = 1800 if has_test else None
-    chosen = deal("nway_kshot", ways=ways, shots=shots, deviation=deviation, unlabelled=unlabelled)
+    chosen = config_of("nway_kshot", ways=ways, shots=shots, deviation=deviation, unlabelled=unlabelled)
     splits = partition(y, clients, chosen, train)
-    assert_same(splits, partition(y, clients, chosen, train))
+    assert_same_splits(splits, partition(y, clients, chosen, train))
     taken = np.concatenate([part for split in splits for part in (split.train, split.unlabelled)])
     assert len(np.unique(taken)) == len(taken)
     tested = np.unique(np.concatenate([split.test for split in splits]))
@@ -242,13 +236,13 @@ def test_nway_kshot(clients, ways, shots, deviation, unlabelled, has_test):
 
 def test_classes_that_occur_only_in_the_test_part_are_not_dealt():
     y = np.concatenate([np.tile(np.arange(3), 100), np.full(30, 3), np.tile(np.arange(3), 10)])
-    for split in partition(y, 4, deal("nway_kshot", ways=3, shots=10, deviation=0), train=300):
+    for split in partition(y, 4, config_of("nway_kshot", ways=3, shots=10, deviation=0), num_train=300):
         assert set(y[split.train]) == set(y[split.test]) == {0, 1, 2}
 
 
 def test_ways_and_shots_are_drawn_around_their_means():
     y = np.tile(np.arange(50), 4000)
-    splits = partition(y, 200, deal("nway_kshot", ways=10, shots=50, deviation=4))
+    splits = partition(y, 200, config_of("nway_kshot", ways=10, shots=50, deviation=4))
     ways = np.array([len(np.unique(y[split.train])) for split in splits])
     shots = np.array([len(split.train) for split in splits]) / ways
     for drawn, mean in ((ways, 10), (shots, 50)):
@@ -263,7 +257,7 @@ def test_natural_clients_are_writers_with_enough_samples():
     writer = np.repeat(np.arange(6), [30, 3, 20, 40, 9, 12])
     np.random.default_rng(0).shuffle(writer)
     y = np.arange(len(writer)) % 2
-    splits = partition(y, 3, deal("natural", min_samples=12), writer=writer)
+    splits = partition(y, 3, config_of("natural", min_samples=12), writer_ids=writer)
     owners = []
     for split in splits:
         mine = np.concatenate([split.train, split.test])
@@ -272,12 +266,12 @@ def test_natural_clients_are_writers_with_enough_samples():
         owners.append(who)
     assert sorted(set(owners)) == owners
     with pytest.raises(BadInput, match=r"clients = 5: only 4 of 6 writers have partition\.min_samples = 12"):
-        partition(y, 5, deal("natural", min_samples=12), writer=writer)
+        partition(y, 5, config_of("natural", min_samples=12), writer_ids=writer)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_client_with_a_class_of_two_has_a_test_sample(seed):
     """Six classes of one sample, and one of two, whose 1.5 round to 2 if it comes first."""
     y = np.array([0, 1, 2, 3, 4, 5, 6, 6])
-    (split,) = partition(y, 1, deal("iid", seed=seed, min_samples=2))
+    (split,) = partition(y, 1, config_of("iid", seed=seed, min_samples=2))
     assert (len(split.train), y[split.test].tolist()) == (7, [6])

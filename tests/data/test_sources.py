@@ -17,8 +17,8 @@ import pytest
 from hpcfl.data.sources import mnist
 from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.utils.torchvision_loader import load_torchvision
-from tests.data import layouts
-from tests.data.layouts import opened
+from tests.helpers import layouts
+from tests.helpers.layouts import opened
 
 
 def test_cifar_from_its_archive_and_unpacked(prepare, tmp_path, monkeypatch):
@@ -27,7 +27,7 @@ def test_cifar_from_its_archive_and_unpacked(prepare, tmp_path, monkeypatch):
     data = opened("cifar10")
     np.testing.assert_array_equal(data.x, x)
     np.testing.assert_array_equal(data.y, y)
-    assert (data.train, data.names[3], data.shape) == (10, "class 3", (3, 32, 32))
+    assert (data.num_train, data.class_names[3], data.shape) == (10, "class 3", (3, 32, 32))
     np.testing.assert_allclose(data.mean_C, x[:10].mean((0, 1, 2)) / 255)
     np.testing.assert_allclose(data.std_C, x[:10].std((0, 1, 2)) / 255)
     assert "cifar-10-python.tar.gz (md5 " in data.provenance["source"][0]
@@ -74,7 +74,7 @@ def test_mnist_compressed_in_either_place_and_unpacked(prepare, tmp_path, monkey
     data = opened(name)
     np.testing.assert_array_equal(data.x[..., 0], x)
     np.testing.assert_array_equal(data.y, y)
-    assert (data.train, data.shape, data.classes) == (12, (1, 28, 28), 10)
+    assert (data.num_train, data.shape, data.classes) == (12, (1, 28, 28), 10)
     prepare(name, "--source", f"files/{kind}/raw", "--fresh")
     assert opened(name).checksum == data.checksum
     for path in Path(f"files/{kind}/raw").iterdir():
@@ -112,7 +112,7 @@ def test_emnist_stands_upright_and_has_no_empty_class(prepare, tmp_path, monkeyp
     data = opened("emnist-letters")
     np.testing.assert_array_equal(data.x[..., 0], x)
     np.testing.assert_array_equal(data.y, y - 1)
-    assert (data.names[0], data.classes, data.train) == ("a", 26, 40)
+    assert (data.class_names[0], data.classes, data.num_train) == ("a", 26, 40)
 
 
 def test_every_split_of_emnist_is_known_and_emnist_means_all(prepare, tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_svhn(prepare, tmp_path, monkeypatch):
     data = opened("svhn")
     np.testing.assert_array_equal(data.x, x)
     np.testing.assert_array_equal(data.y, y)
-    assert data.train == 10
+    assert data.num_train == 10
     prepare("svhn2", "--source", "torchvision:SVHN:files")
     assert opened("svhn2").x.tobytes() == data.x.tobytes()
     for path in Path("root").glob("*.h5"):
@@ -145,8 +145,8 @@ def test_flowers_are_cut_to_squares_and_train_includes_validation(prepare, tmp_p
     layouts.flowers102(tmp_path / "files", monkeypatch)
     prepare("flowers102", "--source", "files")
     data = opened("flowers102")
-    assert (data.x.shape, data.train) == ((7, 64, 64, 3), 4)
-    assert data.names == ("pink primrose", "hard-leaved pocket orchid")
+    assert (data.x.shape, data.num_train) == ((7, 64, 64, 3), 4)
+    assert data.class_names == ("pink primrose", "hard-leaved pocket orchid")
     assert data.y.tolist() == [0, 1, 0, 0, 1, 0, 1]
     prepare("flowers102", "--source", "files", "--size", 32, "--fresh")
     assert opened("flowers102").shape == (3, 32, 32)
@@ -156,9 +156,9 @@ def test_tiny_imagenet_has_train_and_labelled_validation_images(prepare, tmp_pat
     layouts.tinyimagenet(tmp_path / "files", monkeypatch)
     prepare("tinyimagenet", "--source", "files")
     data = opened("tinyimagenet")
-    assert data.names == ("goldfish", "toad")
+    assert data.class_names == ("goldfish", "toad")
     assert data.y.tolist() == [0, 0, 0, 1, 1, 1, 0, 1]
-    assert (data.x.shape, data.train) == ((8, 64, 64, 3), 6)
+    assert (data.x.shape, data.num_train) == ((8, 64, 64, 3), 6)
     Path("files/tiny-imagenet-200.zip").unlink()
     prepare("tinyimagenet", "--source", "files", "--fresh")
     assert opened("tinyimagenet").checksum == data.checksum
@@ -182,9 +182,9 @@ def test_leaf_keeps_its_writers(prepare, tmp_path):
     layouts.femnist(tmp_path / "files")
     prepare("femnist", "--source", "files")
     data = opened("femnist")
-    assert (data.train, data.shape, data.names) == (4, (1, 28, 28), ("0", "1", "z"))
-    assert data.writer is not None
-    assert data.writer.tolist() == [1, 1, 0, 0, 1, 0]  # f0000_14 is number 0
+    assert (data.num_train, data.shape, data.class_names) == (4, (1, 28, 28), ("0", "1", "z"))
+    assert data.writer_ids is not None
+    assert data.writer_ids.tolist() == [1, 1, 0, 0, 1, 0]  # f0000_14 is number 0
     np.testing.assert_array_equal(data.x[:2, :, :, 0], layouts.images(2, 28, 1, 0))
     with h5py.File("root/femnist.h5") as file:
         assert file["writers"].asstr()[()].tolist() == ["f0000_14", "f0001_41"]

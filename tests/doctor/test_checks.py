@@ -1,4 +1,4 @@
-"""Each check by made-up facts."""
+"""Each check on made-up ranks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from hpcfl.doctor.storage_checks import (
     check_shared,
     check_space,
 )
-from hpcfl.runtime.arena import SPARE
-from tests.doctor.jobs import GIB, HYDRA, OPEN_TEXT, PRTE, SRUN, bound, job, said
+from hpcfl.runtime.arena import RESERVED_BYTES
+from tests.helpers.doctor import GIB, HYDRA, OPEN_TEXT, PRTE, SRUN, bound, check, job
 
 # --- launch
 
 
 def test_ranks_and_nodes_are_counted():
-    said(check_launch(job(5)), "ok", "MPICH's mpirun: 5 ranks on 1 node (n0 5)")
-    said(check_launch(job(64, hosts=8)), "ok", "64 ranks on 8 nodes (n0 8, n1 8, n2 8, n3 8 and 4 more)")
-    said(check_launch(job(1)), "ok", "one process on n0, without a launcher")
+    check(check_launch(job(5)), "ok", "MPICH's mpirun: 5 ranks on 1 node (n0 5)")
+    check(check_launch(job(64, hosts=8)), "ok", "64 ranks on 8 nodes (n0 8, n1 8, n2 8, n3 8 and 4 more)")
+    check(check_launch(job(1)), "ok", "one process on n0, without a launcher")
 
 
 @pytest.mark.parametrize(
@@ -42,33 +42,35 @@ def test_ranks_and_nodes_are_counted():
     [{"PMI_SIZE": "4"}, {"SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4"}, {"PMIX_RANK": "3"}],
 )
 def test_a_process_that_only_thinks_it_is_alone_is_a_problem(environ):
-    said(check_launch(job(1, environ=environ)), "problem", next(iter(environ)), "use the mpirun that belongs")
+    check(
+        check_launch(job(1, environ=environ)), "problem", next(iter(environ)), "use the mpirun that belongs"
+    )
 
 
 def test_ranks_that_could_not_be_linked_are_a_problem_with_its_remedy():
     finding = check_launch(
         job(1), "srun started 4 processes, but MPI sees 1: each runs alone; use the --mpi="
     )
-    said(finding, "problem", "MPI sees 1: each runs alone -> use the --mpi=")
+    check(finding, "problem", "MPI sees 1: each runs alone -> use the --mpi=")
 
 
 def test_one_rank_that_was_asked_for_is_fine():
     one = job(1, launcher=replace(SRUN, size=1), environ={"SLURM_STEP_NUM_TASKS": "1", "PMIX_RANK": "0"})
-    said(check_launch(one), "ok", "srun: 1 rank")
+    check(check_launch(one), "ok", "srun: 1 rank")
 
 
 def test_the_batch_script_itself_is_told_of_srun():
-    said(
+    check(
         check_launch(job(1, environ={"SLURM_NTASKS": "16"})),
         "warning",
         "SLURM_NTASKS=16",
         "srun hpcfl doctor",
     )
-    said(check_launch(job(1, environ={"SLURM_NTASKS": "1"})), "ok")
+    check(check_launch(job(1, environ={"SLURM_NTASKS": "1"})), "ok")
 
 
 def test_ranks_of_a_host_that_share_no_memory_are_a_warning():
-    said(check_launch(job(4, local_rank=0)), "warning", "1 host (n0 4), where MPI sees 4 nodes")
+    check(check_launch(job(4, local_rank=0)), "warning", "1 host (n0 4), where MPI sees 4 nodes")
 
 
 # --- cores and binding
@@ -78,16 +80,16 @@ def test_ranks_of_a_host_that_share_no_memory_are_a_warning():
 def test_oversubscription(ranks, threads, level):
     """8 cores for ranks - 1 workers; the server sleeps while they train."""
     finding = check_cores(job(ranks), threads)
-    said(finding, level, f"{ranks - 1} workers × {threads} thread", "on 8 cores")
+    check(finding, level, f"{ranks - 1} workers × {threads} thread", "on 8 cores")
     assert ("oversubscribed (results do not change)" in finding.line()) == (level == "warning")
 
 
 def test_oversubscription_says_how_many_ranks_are_enough():
-    said(check_cores(job(21), 2), "warning", "ask for 40 cores, or start 5 ranks")
+    check(check_cores(job(21), 2), "warning", "ask for 40 cores, or start 5 ranks")
 
 
 def test_a_quota_counts_as_cores():
-    said(
+    check(
         check_cores(job(5, cores=(frozenset(range(8)), 2.0)), 1), "warning", "4 workers × 1 thread on 2 cores"
     )
 
@@ -98,7 +100,7 @@ def test_a_quota_counts_as_cores():
 )
 def test_all_ranks_on_the_same_core_are_a_problem(launcher, remedy):
     finding = check_binding(bound({3}, {3}, {3}, launcher=launcher), 1)
-    said(finding, "problem", "all 3 ranks of n0 are bound to the same core, the job has 8 there", remedy)
+    check(finding, "problem", "all 3 ranks of n0 are bound to the same core, the job has 8 there", remedy)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +122,12 @@ def test_all_ranks_on_the_same_core_are_a_problem(launcher, remedy):
     ],
 )
 def test_binding(infos, threads, level, words):
-    said(check_binding(infos, threads), level, words)
+    check(check_binding(infos, threads), level, words)
 
 
 def test_ranks_on_different_hosts_do_not_share_a_core():
     two = [replace(each, cores=(frozenset((0,)), math.inf)) for each in job(2, hosts=2)]
-    said(check_binding(two, 1), "ok")
+    check(check_binding(two, 1), "ok")
 
 
 # --- devices
@@ -149,35 +151,35 @@ def test_ranks_on_different_hosts_do_not_share_a_core():
     ],
 )
 def test_devices(gpus, setting, level, words):
-    said(check_devices(job(3, gpus=gpus), setting), level, words)
+    check(check_devices(job(3, gpus=gpus), setting), level, words)
 
 
 def test_a_node_without_gpu_among_others():
     mixed = [replace(each, gpus=GpuInfo(2 * (each.host == "n0"))) for each in job(4, hosts=2)]
-    said(check_devices(mixed, "auto"), "warning", "ranks on n1 see no GPU")
-    said(check_devices(mixed, "cuda"), "problem", "ranks on n1 see no GPU")
+    check(check_devices(mixed, "auto"), "warning", "ranks on n1 see no GPU")
+    check(check_devices(mixed, "cuda"), "problem", "ranks on n1 see no GPU")
 
 
 def test_more_workers_than_clients_per_round():
-    said(check_workers(job(21), 20), "ok", "20 clients per round for 20 workers")
-    said(check_workers(job(21), 4), "warning", "16 will idle", "5 ranks are enough")
+    check(check_workers(job(21), 20), "ok", "20 clients per round for 20 workers")
+    check(check_workers(job(21), 4), "warning", "16 will idle", "5 ranks are enough")
 
 
 # --- MPI
 
 
 def test_the_library_has_a_name_and_a_source():
-    said(check_library(job(2)), "ok", "MPICH 5.0.2 from /opt/mpich/lib/libmpi.so.12")
+    check(check_library(job(2)), "ok", "MPICH 5.0.2 from /opt/mpich/lib/libmpi.so.12")
     wheel = job(2, library=MpiLibrary(OPEN_TEXT, "/venv/lib/libmpi.so.40"), wheel=True)
-    said(check_library(wheel), "ok", "Open MPI v5.0.11 from the Python environment")
+    check(check_library(wheel), "ok", "Open MPI v5.0.11 from the Python environment")
     mixed = [*job(1), *job(1, library=MpiLibrary(OPEN_TEXT))]
-    said(check_library(mixed), "problem", "MPICH 5.0.2 on n0, elsewhere Open MPI v5.0.11")
+    check(check_library(mixed), "problem", "MPICH 5.0.2 on n0, elsewhere Open MPI v5.0.11")
 
 
 def test_a_library_that_cannot_be_loaded_matters_only_to_several_ranks():
     missing = MpiLibrary(trouble="cannot load libmpi.so")
-    said(check_library(job(1, library=missing)), "warning", "one process needs none")
-    said(check_library(job(2, library=missing)), "problem", "cannot load libmpi.so", "hpcfl[mpich]")
+    check(check_library(job(1, library=missing)), "warning", "one process needs none")
+    check(check_library(job(2, library=missing)), "problem", "cannot load libmpi.so", "hpcfl[mpich]")
 
 
 @pytest.mark.parametrize(
@@ -200,24 +202,24 @@ def test_a_library_that_cannot_be_loaded_matters_only_to_several_ranks():
     ],
 )
 def test_fabric(more, hosts, level, words):
-    said(check_fabric(job(4, hosts, **more)), level, words)
+    check(check_fabric(job(4, hosts, **more)), level, words)
 
 
 def test_versions_that_differ_are_a_problem():
-    said(check_versions(job(2)), "ok", "hpcfl 1, torch 2.5.0+cpu, MPICH 5.0.2")
+    check(check_versions(job(2)), "ok", "hpcfl 1, torch 2.5.0+cpu, MPICH 5.0.2")
     old = [job(2, hosts=2)[0], replace(job(2, hosts=2)[1], versions={"hpcfl": "1", "torch": "2.4"})]
-    said(check_versions(old), "problem", "torch is 2.5.0+cpu on n0, 2.4 on n1")
+    check(check_versions(old), "problem", "torch is 2.5.0+cpu on n0, 2.4 on n1")
 
 
 def test_stale_segments_are_counted_once_per_host_with_the_command():
     left = (Segment("/dev/shm/mpich_shm_1_0", 3_000_000), Segment("/tmp/hpcfl-arena-x", 1_000_000))
-    said(check_segments(job(3)), "ok", "no stale")
+    check(check_segments(job(3)), "ok", "no stale")
     finding = check_segments(job(3, segments=left))
-    said(finding, "warning", "2 segments, 4.0 MB", "on n0: rm /dev/shm/mpich_shm_1_0 /tmp/hpcfl-arena-x")
+    check(finding, "warning", "2 segments, 4.0 MB", "on n0: rm /dev/shm/mpich_shm_1_0 /tmp/hpcfl-arena-x")
     many = tuple(Segment(f"/dev/shm/sm_segment.a.0.1.{i:03}", 1) for i in range(50))
     finding = check_segments(job(2, hosts=2, segments=many))
-    said(finding, "warning", "100 segments on n0, n1", "and 30 more: ask again then", "on n1: rm")
-    assert finding.line().count("/dev/shm") == 2 * mpi_checks.MOST
+    check(finding, "warning", "100 segments on n0, n1", "and 30 more: ask again then", "on n1: rm")
+    assert finding.line().count("/dev/shm") == 2 * mpi_checks.MAX_PATHS
 
 
 # --- room
@@ -227,7 +229,13 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
     ("free", "temporary", "setting", "level", "words"),
     [
         (8 * GIB, GIB, "auto", "ok", "the arena needs 1.1 GB and leaves 16.8 MB to others: shared"),
-        (GIB + SPARE - 1, 2 * GIB, "auto", "warning", "too small, a mapped file in /tmp takes its place"),
+        (
+            GIB + RESERVED_BYTES - 1,
+            2 * GIB,
+            "auto",
+            "warning",
+            "too small, a mapped file in /tmp takes its place",
+        ),
         (0, 0, "auto", "warning", "each rank keeps its own clients, which pins them"),
         (0, 2 * GIB, "shared", "problem", "set runtime.arena=auto"),
         (0, 2 * GIB, "mapped", "ok", "mapped"),
@@ -237,13 +245,13 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
 )
 def test_shared_memory_against_the_arena(free, temporary, setting, level, words):
     infos = job(3, shared=(free, 16 * GIB), temporary=("/tmp", temporary, Mount("ext4")))
-    said(check_shared(infos, Requirements({"n0": GIB}, {}), setting), level, words)
-    said(check_shared(infos, None, setting), "ok", "known when the dataset is there")
+    check(check_shared(infos, Requirements({"n0": GIB}, {}), setting), level, words)
+    check(check_shared(infos, None, setting), "ok", "known when the dataset is there")
 
 
 def test_a_mapped_file_on_a_network_file_system_is_named():
     infos = job(3, shared=(0, 0), temporary=("/scratch", 9 * GIB, Mount("lustre")))
-    said(
+    check(
         check_shared(infos, Requirements({"n0": GIB}, {}), "auto"),
         "warning",
         "on lustre",
@@ -252,8 +260,8 @@ def test_a_mapped_file_on_a_network_file_system_is_named():
 
 
 def test_memory_against_the_plan():
-    said(check_memory(job(3), Requirements({}, {"n0": GIB})), "ok", "34.4 GB on n0, about 1.1 GB needed")
-    said(
+    check(check_memory(job(3), Requirements({}, {"n0": GIB})), "ok", "34.4 GB on n0, about 1.1 GB needed")
+    check(
         check_memory(job(3), Requirements({}, {"n0": 40 * GIB})),
         "problem",
         "need about 42.9 GB",
@@ -262,7 +270,7 @@ def test_memory_against_the_plan():
 
 
 @pytest.mark.parametrize(
-    ("place", "level", "words"),
+    ("output", "level", "words"),
     [
         (OutputDirectory("/out", mount=Mount("nfs4")), "ok", "/out can be written to (nfs4)"),
         (OutputDirectory("/out", trouble="there is none", missing=True), "problem", "mkdir -p /out"),
@@ -273,18 +281,18 @@ def test_memory_against_the_plan():
         ),
     ],
 )
-def test_output(place, level, words):
-    said(check_output(job(3, place=place)), level, words)
+def test_output(output, level, words):
+    check(check_output(job(3, output=output)), level, words)
 
 
 def test_an_output_that_other_nodes_do_not_see():
     ranks = job(4, hosts=2)
-    ranks[2] = replace(ranks[2], place=OutputDirectory("/out", trouble="there is none", missing=True))
-    said(check_output(ranks), "warning", "not from n1", "that all nodes share")
+    ranks[2] = replace(ranks[2], output=OutputDirectory("/out", trouble="there is none", missing=True))
+    check(check_output(ranks), "warning", "not from n1", "that all nodes share")
 
 
 @pytest.mark.parametrize(
-    ("place", "environ", "level", "words"),
+    ("output", "environ", "level", "words"),
     [
         (OutputDirectory("/out"), {}, "ok", "can be locked"),
         (
@@ -308,15 +316,15 @@ def test_an_output_that_other_nodes_do_not_see():
         (OutputDirectory("/out", trouble="there is none"), {}, "ok", "not tried"),
     ],
 )
-def test_lock(place, environ, level, words):
-    said(check_lock(job(3, place=place, environ=environ)), level, words)
+def test_lock(output, environ, level, words):
+    check(check_lock(job(3, output=output, environ=environ)), level, words)
 
 
 @pytest.mark.parametrize(("free", "level"), [(1999, "problem"), (3999, "warning"), (4000, "ok")])
 def test_a_log_of_1000_bytes_is_on_disk_twice_while_it_is_written(free, level):
-    place = OutputDirectory("/out", free=free)
-    said(
-        check_space(job(3, place=place), Requirements({}, {}, {"log": 1000})),
+    output = OutputDirectory("/out", free=free)
+    check(
+        check_space(job(3, output=output), Requirements({}, {}, {"log": 1000})),
         level,
         "2.0 kB needed",
         "log 1.0 kB",
@@ -324,13 +332,13 @@ def test_a_log_of_1000_bytes_is_on_disk_twice_while_it_is_written(free, level):
 
 
 def test_dataset():
-    said(check_dataset(job(2, dataset=("abc", "")), "fmnist"), "ok", "fmnist is there")
+    check(check_dataset(job(2, dataset=("abc", "")), "fmnist"), "ok", "fmnist is there")
     gone = ("abc", "data.name = 'fmnist': not prepared in data; run once: hpcfl data prepare fmnist")
-    said(check_dataset(job(2, dataset=gone), "fmnist"), "problem", "-> run once: hpcfl data prepare fmnist")
+    check(check_dataset(job(2, dataset=gone), "fmnist"), "problem", "-> run once: hpcfl data prepare fmnist")
     ranks = job(2, hosts=2, dataset=("abc", ""))
-    said(check_dataset([ranks[0], replace(ranks[1], dataset=gone)], "fmnist"), "problem", "(on n1)")
+    check(check_dataset([ranks[0], replace(ranks[1], dataset=gone)], "fmnist"), "problem", "(on n1)")
     other = replace(ranks[1], dataset=("xyz", ""))
-    said(check_dataset([ranks[0], other], "fmnist"), "problem", "different configurations or data")
+    check(check_dataset([ranks[0], other], "fmnist"), "problem", "different configurations or data")
 
 
 def test_summary():
@@ -355,4 +363,4 @@ def test_shared_memory_too_small_for_mpi_itself(launcher, environ, free, ranks):
     found = check_start(launcher, environ, free)
     assert bool(found) == bool(ranks)
     for finding in found:
-        said(finding, "warning", f"for {ranks} ranks on this node", "--shm-size")
+        check(finding, "warning", f"for {ranks} ranks on this node", "--shm-size")

@@ -12,7 +12,7 @@ import pytest
 
 from hpcfl.doctor import command, rank_info
 from hpcfl.doctor.rank_info import GpuInfo
-from tests.conftest import ROOT, Mpi, mpich, open_mpi
+from tests.helpers.mpi import ROOT, Mpi, mpich, open_mpi
 
 NAMES = [
     *("launch", "MPI", "fabric", "versions", "cores", "binding", "devices", "clients", "dataset"),
@@ -79,7 +79,7 @@ def test_a_run_that_cannot_be_is_bad_input(hpcfl, options):
 
 def test_a_step_that_never_ends_is_named(tmp_path):
     program = (
-        "import time; from hpcfl.doctor import command; command.PATIENCE = 1.0; "
+        "import time; from hpcfl.doctor import command; command.MAX_STEP_SECONDS = 1.0; "
         "command.load_config = lambda *_: time.sleep(60); command.run_doctor(None, [], None)"
     )
     done = subprocess.run(
@@ -93,7 +93,7 @@ def test_patience_ends_with_the_command(hpcfl, monkeypatch):
     begun = []
     monkeypatch.setattr(command.StepTimeout, "start", lambda self: begun.append(self))
     hpcfl("doctor", "--set", "train.lr=0")
-    assert begun[0].over.is_set()
+    assert begun[0].finished.is_set()
 
 
 def test_under_mpirun_rank_0_speaks_for_all(tmp_path, mpi: Mpi):
@@ -130,6 +130,7 @@ def wanted() -> list[int]:
     return [0, 1 if len(os.sched_getaffinity(0)) > 1 else 0, 1, 1, 2, 2]
 
 
+@pytest.mark.mpi
 def test_processes_that_each_run_alone_are_a_finding():
     """Each mpirun starts the other MPI's Python; the first process reports for all."""
     first, second = mpich(), open_mpi()
@@ -144,6 +145,7 @@ def test_processes_that_each_run_alone_are_a_finding():
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.mpi
 def test_tasks_that_mpi_does_not_link_are_a_finding(tmp_path):
     """srun without a matching --mpi: the step has four tasks, MPI's world one."""
     environ = {

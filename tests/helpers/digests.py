@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 
 import h5py
 import numpy as np
 import torch
 from torch.nn.functional import conv2d
+
+from tests.helpers.cases import prepare_images, run_cases
 
 DIGESTS = Path(__file__).parents[1] / "mpi" / "digests.json"
 SIZE = 4
@@ -96,3 +99,18 @@ def write_digests(logs: Path) -> None:
         for key, cases in kept.items()
     ]
     DIGESTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def main() -> None:
+    """Runs all cases and keeps their digests."""
+    with tempfile.TemporaryDirectory() as directory:
+        logs, data = Path(directory, "logs"), Path(directory, "data")
+        for path in (logs, data):
+            path.mkdir()
+        prepare_images(data)
+        run_cases(logs, data)
+        write_digests(logs)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,32 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.config.loading import dump_config
-from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.reader import read_log
-from hpcfl.log.schema import ENTRIES, STRING
-from hpcfl.log.writer import SHARE, LogWriter, keep_aside
-
-SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "pair": 2, "uploader": 1, "iteration": 2}
-
-
-def new_log(path, fresh: bool = False) -> LogWriter:
-    fixed = {}
-    for entry in ENTRIES:
-        if entry.dims[0] == "client":
-            shape = tuple(SIZES[dim] for dim in entry.dims)
-            fixed[entry.path] = np.full(shape, "net" if entry.dtype == STRING else 1, dtype=object)
-    return LogWriter(path, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, fresh)
-
-
-def row(t: int) -> dict[str, np.ndarray]:
-    return {
-        entry.path: np.full(tuple(SIZES[dim] for dim in entry.dims[1:]), t).astype(entry.dtype)
-        for entry in ENTRIES
-        if entry.dims[0] == "round"
-    }
-
+from hpcfl.log.schema import ENTRIES
+from hpcfl.log.writer import MAX_WRITE_SHARE, rename_to_backup
+from tests.helpers.logs import SIZES, new_log, row
 
 SAVED = {
     entry.path: np.ones(tuple(SIZES[dim] for dim in entry.dims[1:]))
@@ -101,7 +80,7 @@ def test_a_log_that_was_taken_away_is_written_again(tmp_path):
 def test_what_is_kept_aside_never_overwrites(tmp_path):
     for content in "abc":
         (tmp_path / "run.h5").write_text(content)
-        keep_aside(tmp_path / "run.h5")
+        rename_to_backup(tmp_path / "run.h5")
     assert [(tmp_path / f"run.{n}.h5").read_text() for n in (1, 2, 3)] == ["a", "b", "c"]
 
 
@@ -111,14 +90,14 @@ def test_writing_is_throttled_to_its_share_of_the_time(tmp_path):
     log.next_write = time.monotonic() + 100
     log.append(row(0), {})
     assert read_log(tmp_path / "run.h5").rounds_done == 0
-    log.next_write, log.spent = 0, 1.0
+    log.next_write, log.write_seconds = 0, 1.0
     before = time.monotonic()
     log.append(row(1), {})
     after = time.monotonic()
     assert read_log(tmp_path / "run.h5").rounds_done == 2
-    took = log.spent - 1.0
+    took = log.write_seconds - 1.0
     assert 0 < took <= after - before
-    assert log.next_write - log.began == pytest.approx((1 + 2 * took) / SHARE)
+    assert log.next_write - log.start_time == pytest.approx((1 + 2 * took) / MAX_WRITE_SHARE)
     log.append(row(2), {})
     log.close("stopped")
     assert read_log(tmp_path / "run.h5").rounds_done == 3
@@ -143,7 +122,7 @@ def test_a_full_disk_leaves_the_last_good_file(tmp_path, monkeypatch):
 WRITER = """
 import sys
 from pathlib import Path
-from tests.log.test_log import new_log, row
+from tests.helpers.logs import new_log, row
 log = new_log(Path(sys.argv[1]))
 print("ready", flush=True)
 for t in range(10**6):

@@ -8,15 +8,13 @@ import torch
 
 from hpcfl.config.loading import load_config
 from hpcfl.config.method import MethodConfig
-from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import AGGREGATES
 from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, method_spec
 from hpcfl.methods.combinations import CHOICES, refusal, refused_pairs, table
-from hpcfl.methods.prototype_method import build_method
 from hpcfl.methods.rules import OPTIONS, check_dims, remarks
-from tests.conftest import ROOT
-from tests.methods.test_methods import K, uploads_of
+from tests.helpers.methods import K, build, uploads_of
+from tests.helpers.mpi import ROOT
 
 D = 4
 
@@ -54,8 +52,7 @@ SERVED = [
 def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any]):
     """With five classes in four dimensions, one of them nobody's, and a second round without class 0."""
     refine, anchor, forget = slots["refine"], slots["anchor"], slots["forget"]
-    settings = MethodConfig(weight=1.0, **slots)
-    method = build_method(method_spec(settings, "any"), Config(method=settings), (K, D))
+    method = build((K, D), weight=1.0, **slots)
     first = method.initial()
     assert first.present_K.all() == (anchor == "seed")
     second = uploads_of(2, seed=1, features=D)
@@ -78,10 +75,15 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
             new.value_KD[new.present_K].norm(dim=1), torch.ones(int(new.present_K.sum()))
         )
     for distance, class_weights in product(CHOICES["distance"], CHOICES["class_weights"]):
-        more = {"distance": distance, "class_weights": class_weights, "proxy": 1.0, "curriculum": "linear"}
-        guided = build_method(method_spec(settings.model_copy(update=more), "any"), Config(), (K, D))
+        more: dict[str, Any] = {
+            "distance": distance,
+            "class_weights": class_weights,
+            "proxy": 1.0,
+            "curriculum": "linear",
+        }
+        guided = build((K, D), weight=1.0, **slots, **more)
         z_BD = torch.randn(4, D, requires_grad=True)
-        pull = guided.local_loss.at(50, guided.client_target(new), torch.ones(K))
+        pull = guided.local_loss.bind(50, guided.client_target(new), torch.ones(K))
         terms = pull(z_BD, torch.arange(4), (torch.randn(3, D), torch.tensor([1, 2, 1])))
         assert terms.keys() == {"align", "proxy", "consistency"}
         torch.stack([weight * term for weight, term in terms.values()]).sum().backward()

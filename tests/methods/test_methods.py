@@ -6,41 +6,21 @@ import torch
 from torch import Tensor
 
 from hpcfl.config.method import AggregateName, CurriculumName, DistanceName, MethodConfig, RefinementName
-from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.methods.aggregate import AGGREGATES, Upload, mean, weighted, weighted_literal
+from hpcfl.methods.aggregate import AGGREGATES, mean, weighted, weighted_literal
 from hpcfl.methods.catalogue import DEFAULTS, method_spec
 from hpcfl.methods.infer import nearest_N
 from hpcfl.methods.local_loss import DISTANCES, SHAPES
-from hpcfl.methods.prototype_method import REFINEMENTS, PrototypeMethod, build_method
+from hpcfl.methods.prototype_method import REFINEMENTS
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
-
-K, D = 5, 3
-
-
-def uploads_of(clients: int, seed: int = 0, features: int = D) -> list[Upload]:
-    """Clients with random classes, of which class K − 1 is nobody's."""
-    generator = torch.Generator().manual_seed(seed)
-    uploads = []
-    for client in range(clients):
-        count_K = torch.randint(0, 4, (K,), generator=generator)
-        count_K[-1] = 0
-        value_KD = torch.randn(K, features, generator=generator) * (count_K > 0)[:, None]
-        uploads.append(Upload(Prototypes(value_KD, count_K > 0), count_K, client))
-    return uploads
+from tests.helpers.methods import D, K, build, uploads_of
 
 
 def guided(distance: str, weight: float, z_BD: Tensor, y_B: Tensor, target: Prototypes) -> Tensor:
     """Returns the alignment term of a batch, with its weight."""
-    method = made(distance=distance, weight=weight)
-    own, term = method.local_loss.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
+    method = build(distance=distance, weight=weight)
+    own, term = method.local_loss.bind(0, target, torch.ones(K))(z_BD, y_B)["align"]
     return own * term
-
-
-def made(**settings: object) -> PrototypeMethod:
-    """Returns a method for K classes and D features."""
-    chosen = MethodConfig(**settings)  # type: ignore[arg-type]
-    return build_method(method_spec(chosen, "any"), Config(method=chosen), (K, D))
 
 
 def test_class_means_are_eq_2():
@@ -72,7 +52,7 @@ def test_mean_is_eq_7_and_weighted_and_literal_are_eq_3_without_and_with_its_fac
 
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_absent_classes_stay_absent_and_zero(name):
-    got = made(aggregate=name).aggregate(uploads_of(3))
+    got = build(aggregate=name).aggregate(uploads_of(3))
     assert not got.present_K[-1]
     assert not got.value_KD[-1].any()
     assert got.finite
@@ -142,20 +122,20 @@ def test_margin_by_hand():
 
 def test_a_class_that_nobody_uploads_keeps_its_last_prototype_unless_forgotten():
     last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
-    kept = made(name="fedproto").update_global(0, last, uploads_of(3))
+    kept = build(name="fedproto").update_global(0, last, uploads_of(3))
     assert kept.present_K.all()
     assert kept.value_KD[-1].eq(1).all()
-    assert not made(forget=True).update_global(0, last, uploads_of(3)).present_K[-1]
+    assert not build(forget=True).update_global(0, last, uploads_of(3)).present_K[-1]
 
 
 def test_without_uploads_prototypes_stay():
     last = Prototypes(torch.ones(K, D), torch.ones(K, dtype=torch.bool))
-    assert made(forget=True).update_global(0, last, []) is last
+    assert build(forget=True).update_global(0, last, []) is last
 
 
 def test_scale_moves_the_target():
     shared = mean(uploads_of(3))
-    assert torch.equal(made(scale=10.0).client_target(shared).value_KD, 10 * shared.value_KD)
+    assert torch.equal(build(scale=10.0).client_target(shared).value_KD, 10 * shared.value_KD)
 
 
 def test_every_name_that_a_configuration_may_use_has_its_part():
@@ -189,17 +169,20 @@ def test_directions_are_compared_where_the_guide_draws_by_angle():
     """(1, 0) is nearest to the short (0, 1) by distance, to the long (9, 1) by angle."""
     prototypes = Prototypes(torch.tensor([[0.0, 1], [9, 1]]), torch.tensor([True, True]))
     z = torch.tensor([[1.0, 0]])
-    assert made().nearest_N(z, prototypes).tolist() == [0]
-    assert made(distance="cosine").nearest_N(z, prototypes).tolist() == [1]
+    assert build().nearest_N(z, prototypes).tolist() == [0]
+    assert build(distance="cosine").nearest_N(z, prototypes).tolist() == [1]
 
 
 def test_by_angle_a_zero_prototype_is_at_a_right_angle_to_everything():
     prototypes = Prototypes(torch.tensor([[0.0, 0], [0.4, 0.9]]), torch.tensor([True, True]))
-    assert made(distance="cosine").nearest_N(torch.tensor([[1.0, 0], [-1, 0]]), prototypes).tolist() == [1, 0]
+    assert build(distance="cosine").nearest_N(torch.tensor([[1.0, 0], [-1, 0]]), prototypes).tolist() == [
+        1,
+        0,
+    ]
 
 
 def test_a_round_without_uploads_notes_nothing_but_the_margin():
-    method = made(name="fedtgp", server_epochs=1)
+    method = build(name="fedtgp", server_epochs=1)
     shared = method.update_global(0, Prototypes.none(K, D), uploads_of(3))
     delta = method.refine.stats.delta
     assert method.refine.stats.iterations > 0

@@ -12,7 +12,9 @@ from hpcfl.methods.aggregate import Upload, mean, weighted_literal
 from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.metrics import personalisation
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from tests.methods.test_sparse import D, K, made
+from tests.helpers.methods import build
+
+K, D = 4, 10
 
 
 def products(count_MK: torch.Tensor, c_MKD: torch.Tensor) -> list[Upload]:
@@ -27,7 +29,7 @@ def products(count_MK: torch.Tensor, c_MKD: torch.Tensor) -> list[Upload]:
 def test_ppa_is_eq_11():
     count_MK = torch.tensor([[3, 0, 1, 0], [1, 2, 0, 0], [0, 5, 4, 0]])
     c_MKD = torch.randn(3, K, D)
-    got = made(clients=3, samples=16, aggregate="ppa").aggregate(products(count_MK, c_MKD))
+    got = build((K, D), clients=3, samples=16, aggregate="ppa").aggregate(products(count_MK, c_MKD))
     assert got.present_K.tolist() == [True, True, True, False]
     for j in range(3):
         want = K / 16 * sum(count_MK[i, j] * c_MKD[i, j] for i in range(3))
@@ -37,7 +39,7 @@ def test_ppa_is_eq_11():
 def test_remark_1():
     """Everybody has as many samples of every class: PPA is the mean (4), and M times Eq. (9)."""
     count_MK, c_MKD = torch.full((5, K), 7), torch.randn(5, K, D)
-    got = made(clients=5, samples=5 * K * 7, aggregate="ppa").aggregate(products(count_MK, c_MKD))
+    got = build((K, D), clients=5, samples=5 * K * 7, aggregate="ppa").aggregate(products(count_MK, c_MKD))
     plain = [
         Upload(Prototypes(c_KD, n_K > 0), n_K, i)
         for i, (n_K, c_KD) in enumerate(zip(count_MK, c_MKD, strict=True))
@@ -50,7 +52,7 @@ def test_with_equal_class_totals_ppa_is_eq_9_times_its_owners():
     """B.2 needs only that: K/n Σ n_ij c_ij = |N_j| · 1/|N_j| Σ n_ij c_ij / Σ_i n_ij."""
     count_MK = torch.tensor([[5, 0, 2, 3], [1, 6, 0, 3], [0, 0, 4, 0]])
     c_MKD = torch.randn(3, K, D)
-    got = made(clients=3, samples=24, aggregate="ppa").aggregate(products(count_MK, c_MKD))
+    got = build((K, D), clients=3, samples=24, aggregate="ppa").aggregate(products(count_MK, c_MKD))
     plain = [
         Upload(Prototypes(c_KD * (n_K > 0)[:, None], n_K > 0), n_K, i)
         for i, (n_K, c_KD) in enumerate(zip(count_MK, c_MKD, strict=True))
@@ -65,7 +67,7 @@ def test_with_few_participants_a_class_of_one_owner_keeps_its_length():
     count_MK[1:, 0] = 0
     c_MKD = torch.ones(10, K, D)
     sent = products(count_MK, c_MKD)
-    method, shared = made(clients=10, samples=31, aggregate="ppa"), Prototypes.none(K, D)
+    method, shared = build((K, D), clients=10, samples=31, aggregate="ppa"), Prototypes.none(K, D)
     lengths = []
     for t in range(8):
         shared = method.update_global(t, shared, [sent[2 * t % 10], sent[2 * t % 10 + 1]])
@@ -78,7 +80,7 @@ def test_with_few_participants_a_class_of_one_owner_keeps_its_length():
 
 def test_a_client_that_comes_again_replaces_its_upload():
     count_MK, first, second = torch.tensor([[2, 2, 0, 0]]), torch.ones(1, K, D), 3 * torch.ones(1, K, D)
-    rule = made(clients=1, samples=4, aggregate="ppa").aggregate
+    rule = build((K, D), clients=1, samples=4, aggregate="ppa").aggregate
     rule(products(count_MK, first))
     torch.testing.assert_close(
         rule(products(count_MK, second)).value_KD[0], torch.full((D,), K / 4 * 2 * 3.0)
@@ -88,7 +90,7 @@ def test_a_client_that_comes_again_replaces_its_upload():
 def test_a_learning_server_gets_uploads_of_the_length_of_prototypes():
     """App. C: K/n·|N_j| times n_ij c_ij, here times M/|participants| as well; their mean is Eq. (11)'s."""
     count_MK, c_MKD = torch.tensor([[3, 0, 1, 2], [1, 2, 0, 2]]), torch.randn(2, K, D)
-    method = made(clients=6, samples=30, refine="tgp", aggregate="ppa")
+    method = build((K, D), clients=6, samples=30, refine="tgp", aggregate="ppa")
     uploads = products(count_MK, c_MKD)
     training_uploads = method.aggregate.training_uploads(uploads)
     owners = (count_MK > 0).sum(0)
@@ -102,8 +104,8 @@ def test_a_learning_server_gets_uploads_of_the_length_of_prototypes():
 def test_a_server_that_learns_from_products_is_one_that_learns_from_the_scaled_uploads():
     count_MK, c_MKD = torch.tensor([[3, 0, 1, 2], [1, 2, 0, 2]]), torch.randn(2, K, D)
     uploads = products(count_MK, c_MKD)
-    method = made(clients=6, samples=30, refine="tgp", aggregate="ppa", server_epochs=3)
-    plain = made(clients=6, samples=30, refine="tgp", server_epochs=3)
+    method = build((K, D), clients=6, samples=30, refine="tgp", aggregate="ppa", server_epochs=3)
+    plain = build((K, D), clients=6, samples=30, refine="tgp", server_epochs=3)
     got = method.update_global(0, Prototypes.none(K, D), uploads)
     assert got.equals(
         plain.update_global(0, Prototypes.none(K, D), method.aggregate.training_uploads(uploads))
@@ -114,11 +116,11 @@ def test_a_server_that_learns_from_products_is_one_that_learns_from_the_scaled_u
 def test_the_servers_memory_of_uploads_survives():
     count_MK, c_MKD = torch.tensor([[3, 0, 1, 2], [1, 2, 0, 0], [0, 0, 2, 1]]), torch.randn(3, K, D)
     uploads = products(count_MK, c_MKD)
-    old, new = (made(clients=3, samples=12, aggregate="ppa") for _ in range(2))
+    old, new = (build((K, D), clients=3, samples=12, aggregate="ppa") for _ in range(2))
     shared = old.update_global(0, Prototypes.none(K, D), uploads[:2])
     new.load(old.state())
     assert old.update_global(1, shared, uploads[2:]).equals(new.update_global(1, shared, uploads[2:]))
-    assert made(aggregate="ppa").state()["aggregate.rows"].shape == (0, D)
+    assert build((K, D), aggregate="ppa").state()["aggregate.rows"].shape == (0, D)
 
 
 def test_lengths_are_not_settled_before_everybody_was_heard():
@@ -137,7 +139,7 @@ def test_forgetting_contradicts_what_ppa_keeps():
 def test_samples_weigh_as_their_class_does_at_the_client():
     """β = n/max n = 1, ½, ¼ for 8, 4 and 2 samples; divided by the batch, not by Σβ."""
     target = Prototypes(torch.zeros(K, D), torch.ones(K, dtype=torch.bool))
-    pull = made(class_weights="proportional", distance="sq", weight=3.0).local_loss.at(
+    pull = build((K, D), class_weights="proportional", distance="sq", weight=3.0).local_loss.bind(
         0, target, torch.tensor([8, 4, 2, 0])
     )
     z_BD = torch.zeros(4, D)
@@ -150,7 +152,7 @@ def test_samples_weigh_as_their_class_does_at_the_client():
 def test_per_class_is_eq_12_on_the_batchs_own_prototypes():
     """Σ_j β_ij ρ(c̄_ij, c_j): class 1 has features 2 and 4, mean 3."""
     target = Prototypes(torch.zeros(K, D), torch.tensor([True, True, False, True]))
-    pull = made(class_weights="per-class", distance="euclid", weight=1.0).local_loss.at(
+    pull = build((K, D), class_weights="per-class", distance="euclid", weight=1.0).local_loss.bind(
         0, target, torch.tensor([8, 4, 2, 0])
     )
     z_BD = torch.zeros(4, D)

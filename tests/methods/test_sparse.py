@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,26 +12,17 @@ from hypothesis import strategies as st
 
 from hpcfl.comm.codec import ClientUpload, PrototypeCodec
 from hpcfl.config.method import MethodConfig
-from hpcfl.config.schema import Config, FederationConfig
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.local_loss import DISTANCES
-from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.rules import check_dims
-from hpcfl.methods.sparse import blocks_of_class, bytes_of_masks, disjoint, masks
+from hpcfl.methods.sparse import blocks_per_class, bytes_of_masks, disjoint, masks
 from hpcfl.methods.sphere import energy, normalise
+from tests.helpers.methods import build
 
 K, D = 4, 10
-
-
-def made(
-    dims: tuple[int, int] = (K, D), clients: int = 20, samples: int = 1, **slots: Any
-) -> PrototypeMethod:
-    chosen = MethodConfig(**slots)
-    config = Config(method=chosen, federation=FederationConfig(clients=clients))
-    return build_method(method_spec(chosen, "any"), config, dims, samples=samples)
 
 
 # --- CPS
@@ -57,7 +47,7 @@ def test_masks_are_blocks_of_equal_size_but_for_one(classes, features, share):
 
 def test_a_number_of_dimensions_and_its_share_are_the_same():
     np.testing.assert_array_equal(masks(10, 500, 50, 0), masks(10, 500, 0.1, 0))
-    assert blocks_of_class(10, 500, 250) == 5
+    assert blocks_per_class(10, 500, 250) == 5
     assert masks(10, 500, 50, 0).sum(1).tolist() == [50] * 10
     assert masks(4, 10, 10, 0).all(), "s = d leaves nothing out"
 
@@ -105,7 +95,7 @@ def test_compressed_rows_become_structured_sparse_prototypes():
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_the_loss_compares_the_whole_sample_or_only_the_own_dimensions(distance, masked):
     """Whatever is compared, mse divides by d."""
-    method = made(sparsity=0.5, distance=distance, weight=1.0, masked=masked)
+    method = build((K, D), sparsity=0.5, distance=distance, weight=1.0, masked=masked)
     assert method.mask_KD is not None
     mask_KD = torch.from_numpy(method.mask_KD)
     target = Prototypes(torch.randn(K, D) * mask_KD, torch.ones(K, dtype=torch.bool))
@@ -117,14 +107,14 @@ def test_the_loss_compares_the_whole_sample_or_only_the_own_dimensions(distance,
         a, b = z[own], target.value_KD[y, own]
         of = {"mse": sum(gaps) / D, "sq": sum(gaps), "euclid": sum(gaps) ** 0.5}
         want += of.get(distance, 1 - float(a @ b / (a.norm() * b.norm())))
-    _, got = method.local_loss.at(0, target, torch.ones(K))(z_BD, y_B)["align"]
+    _, got = method.local_loss.bind(0, target, torch.ones(K))(z_BD, y_B)["align"]
     assert got.item() == pytest.approx(want / 6, rel=1e-5)
 
 
 @pytest.mark.parametrize("distance", ["mse", "cosine"])
 @pytest.mark.parametrize("masked", ["never", "loss", "always"])
 def test_prediction_compares_the_whole_sample_or_only_the_own_dimensions(masked, distance):
-    method = made(sparsity=0.3, distance=distance, weight=1.0, masked=masked)
+    method = build((K, D), sparsity=0.3, distance=distance, weight=1.0, masked=masked)
     assert method.mask_KD is not None
     mask_KD = torch.from_numpy(method.mask_KD)
     present_K = torch.tensor([True, True, True, False])
@@ -156,7 +146,7 @@ def uploads_in(mask_KD: np.ndarray, seed: int = 0, clients: int = 3) -> list[Upl
 def test_refinements_stay_within_the_masks(refine, anchor):
     if refine in ("tgp", "orthogonal") and anchor == "first":
         pytest.skip("refused")
-    method = made(refine=refine, anchor=anchor, sparsity=0.5, weight=1.0)
+    method = build((K, D), refine=refine, anchor=anchor, sparsity=0.5, weight=1.0)
     assert method.mask_KD is not None
     uploads = uploads_in(method.mask_KD)
     uploads[0].prototypes.value_KD[0] = 0  # a prototype without direction
@@ -170,7 +160,7 @@ def test_refinements_stay_within_the_masks(refine, anchor):
 
 
 def test_thomson_moves_directions_apart_within_their_masks():
-    method = made((8, 16), refine="thomson", sparsity=0.5, weight=1.0)
+    method = build((8, 16), refine="thomson", sparsity=0.5, weight=1.0)
     assert method.mask_KD is not None
     uploads = uploads_in(method.mask_KD)
     got = method.update_global(0, method.initial(), uploads)

@@ -1,19 +1,17 @@
 """ProtoNorm's Eq. (8)-(14), the simplex, and where they must end."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config.method import MethodConfig
 from hpcfl.config.schema import Config, LogConfig
-from hpcfl.methods.catalogue import method_spec
-from hpcfl.methods.prototype_method import build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import RefineStats
-from hpcfl.methods.refine.simplex import helmert, nearest_simplex, relax
+from hpcfl.methods.refine.simplex import helmert, minimise_energy, nearest_simplex
 from hpcfl.methods.refine.thomson import thomson
 from hpcfl.methods.sphere import (
     directions,
@@ -25,6 +23,7 @@ from hpcfl.methods.sphere import (
     simplex_bound,
     tangent,
 )
+from tests.helpers.methods import build
 
 
 def points(classes: int, features: int, seed: int = 0) -> torch.Tensor:
@@ -114,7 +113,7 @@ def test_the_published_rule_ends_early_because_of_the_radial_part():
 def test_known_optima(classes, features, smallest, seed):
     ended = thomson(points(classes, features, seed), 500)
     assert distances(ended).min().item() == pytest.approx(smallest, abs=2e-3)
-    assert distances(relax(ended)).min().item() == pytest.approx(smallest, abs=1e-6)
+    assert distances(minimise_energy(ended)).min().item() == pytest.approx(smallest, abs=1e-6)
 
 
 def test_in_high_dimension_momentum_comes_near_the_simplex_and_no_nearer_than_the_bound():
@@ -154,17 +153,15 @@ def test_the_basis_of_the_simplex():
 @pytest.mark.parametrize("seed", range(2))
 def test_the_better_optimiser_is_never_worse_than_momentum(classes, features, seed):
     ended = thomson(points(classes, features, seed), 500)
-    better = relax(ended)
+    better = minimise_energy(ended)
     assert energy(better) <= energy(ended)
     torch.testing.assert_close(better.norm(dim=1), torch.ones(classes, dtype=torch.float64))
     assert tangent(force(better), better).abs().max() < 1e-5 * classes, "it is where forces balance"
 
 
-def refined(name: str, new: Prototypes, last: Prototypes | None = None, **settings: object) -> Prototypes:
-    chosen = MethodConfig(refine=name, **settings)  # type: ignore[arg-type]
+def refined(name: str, new: Prototypes, last: Prototypes | None = None, **settings: Any) -> Prototypes:
     dims = len(new.value_KD), new.value_KD.shape[1]
-    method = build_method(method_spec(chosen, "any"), Config(method=chosen), dims)
-    return method.refine(0, last or Prototypes.none(*dims), new, ())
+    return build(dims, refine=name, **settings).refine(0, last or Prototypes.none(*dims), new, ())
 
 
 @pytest.mark.parametrize("name", ["thomson", "simplex"])
@@ -212,10 +209,8 @@ def test_a_zero_or_repeated_prototype_gets_its_last_direction_else_a_keyed_one()
 
 
 def test_distances_of_every_iteration_are_kept_on_request():
-    chosen = MethodConfig(name="protonorm", iterations=12)
-    method = build_method(
-        method_spec(chosen, "any"), Config(method=chosen, log=LogConfig(distances=True)), (5, 4)
-    )
+    config = Config(log=LogConfig(distances=True))
+    method = build((5, 4), config=config, name="protonorm", iterations=12)
     new = Prototypes(points(5, 4).float(), torch.ones(5).bool())
     got = method.refine(0, Prototypes.none(5, 4), new, ())
     kept = method.refine.stats.distances

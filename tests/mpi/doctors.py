@@ -12,7 +12,7 @@ from hpcfl.doctor import command
 def main(questions: list) -> None:
     comm = open_communicator(find_launcher())
     leave, comm.close = comm.close, comm.release  # type: ignore[method-assign]
-    command.open_communicator = lambda found: comm
+    command.open_communicator = lambda launcher: comm
     cores = os.sched_getaffinity(0)
     for settings, out, bound in questions:
         os.sched_setaffinity(0, {min(cores)} if bound else cores)

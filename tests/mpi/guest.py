@@ -10,8 +10,8 @@ from typing import Any
 import hpcfl
 from hpcfl.config.loading import load_config
 from hpcfl.engine.worker import Worker
-from tests.conftest import examples
-from tests.mpi.cases import SMALL
+from tests.helpers.cases import SMALL
+from tests.helpers.pages import examples
 
 
 def visit(comm: Any, directory: Path) -> dict[str, Any]:

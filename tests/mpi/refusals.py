@@ -11,7 +11,7 @@ from hpcfl.engine import launch
 def main(attempts: list) -> None:
     comm = open_communicator(find_launcher())
     leave, comm.close = comm.close, comm.release  # type: ignore[method-assign]
-    launch.open_communicator = lambda found: comm
+    launch.open_communicator = lambda launcher: comm
     for config, settings, out, fresh in attempts:
         codes = comm.allgather_object(launch.launch_train(config, settings, out, fresh))
         if comm.is_server:

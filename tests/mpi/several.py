@@ -10,7 +10,7 @@ from hpcfl.comm.launcher import find_launcher
 from hpcfl.comm.mpi import MPI
 from hpcfl.engine import launch
 from hpcfl.study.run import run_study
-from tests.mpi.cases import FEW_RANKS, runs
+from tests.helpers.cases import FEW_RANKS, runs
 from tests.mpi.guest import visit
 
 
@@ -23,7 +23,7 @@ def resources() -> tuple[int, int]:
 def main(directory: Path, root: str) -> None:
     comm = open_communicator(find_launcher())
     leave, comm.close = comm.close, comm.release  # type: ignore[method-assign]
-    launch.open_communicator = lambda found: comm
+    launch.open_communicator = lambda launcher: comm
     codes = {}
     for name, settings in runs(comm.size).items():
         codes[name] = launch.launch_train(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from hpcfl.engine import launch
 from hpcfl.log.reader import read_log
-from tests.conftest import ROOT, mpich, open_mpi
-from tests.mpi.cases import results
-from tests.study.tiny import GOOD, start
+from tests.helpers.mpi import ROOT, mpich, open_mpi
+from tests.helpers.runs import assert_equal_runs
+from tests.helpers.studies import GOOD, start
 
 SETTINGS = [
     *("method.name=fedtgp-sparse", "method.server_epochs=5", "federation.participation=0.4"),
@@ -51,8 +51,7 @@ def test_from_5_ranks_to_2_and_to_9(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "continues after round" in done.stdout
     assert launch.launch_train(None, SETTINGS, str(tmp_path / "alone.h5"), False) == 0
-    got, want = results(out), results(tmp_path / "alone.h5")
-    assert [path for path in want if got[path] != want[path]] == []
+    assert_equal_runs(out, tmp_path / "alone.h5")
 
 
 def test_a_study_whose_rank_is_killed_goes_on(tmp_path: Path, tiny: Path):
@@ -73,7 +72,7 @@ def test_a_study_whose_rank_is_killed_goes_on(tmp_path: Path, tiny: Path):
     assert "cell 1 of 3" not in done.stdout
     assert start(tiny, GOOD[:3], *settings, out="alone") == 0
     for name in GOOD[:3]:
-        assert results(out / f"{name}.h5") == results(tmp_path / "alone" / f"{name}.h5")
+        assert_equal_runs(out / f"{name}.h5", tmp_path / "alone" / f"{name}.h5")
 
 
 def _ranks(out: Path) -> dict[str, int]:

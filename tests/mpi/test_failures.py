@@ -15,7 +15,7 @@ from hpcfl.log.reader import read_log
 from hpcfl.study.run import run_study
 from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import read_study
-from tests.conftest import ROOT, Mpi, mpich, open_mpi
+from tests.helpers.mpi import ROOT, Mpi, mpich, open_mpi
 
 OURS = re.compile(r"^(\[rank \d+\] |round |hpcfl: )")
 

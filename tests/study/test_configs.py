@@ -1,7 +1,6 @@
 """The studies in configs/studies: all their cells can run, at both scales."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from hpcfl.federation.run_plan import plan_run
 from hpcfl.methods.catalogue import CATALOGUE, method_spec
 from hpcfl.methods.rules import check_dims
 from hpcfl.study.study_file import read_study
+from tests.helpers.mpi import ROOT
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "configs" / "studies").glob("*.toml"))
 CLASSES = {"cifar10": 10, "cifar100": 100, "flowers102": 102, "tinyimagenet": 200}
 

@@ -13,7 +13,7 @@ from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.summary import Summary
 from hpcfl.study import estimate
 from hpcfl.study.cells import Cell
-from hpcfl.study.estimate import ROUND, SETUP, SPEED, Estimate
+from hpcfl.study.estimate import CELL_OVERHEAD, DEFAULT_SPEED, ROUND_OVERHEAD, Estimate
 from hpcfl.study.run_store import CellProgress
 from hpcfl.study.study_file import read_study
 
@@ -49,7 +49,9 @@ def test_flops_are_counted_by_hand(cells: tuple[Cell, ...]):
     """mlp_64 is 2→64→4 with a head 4→6: 2 FLOPs a weight; training is three passes, prototypes take one."""
     forward = 2 * (2 * 64 + 64 * 4 + 4 * 6)
     samples = 6 * 60 * 0.75 / 6  # of a client; rounding leaves some clients one more or less
-    assert Estimate(cells, [WAITING] * 4, 7)._work(0, 7) == pytest.approx(forward * 4 * samples, rel=0.05)
+    assert Estimate(cells, [WAITING] * 4, 7)._worker_flops(0, 7) == pytest.approx(
+        forward * 4 * samples, rel=0.05
+    )
 
 
 @pytest.fixture
@@ -64,56 +66,69 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("by_hand")
 def test_before_any_cell_has_run(cells: tuple[Cell, ...], ranks: int | None, workers: int):
     """Six participants of 3e9 FLOPs at 2e9 FLOP/s are 9 s of one worker, in each of 10 rounds."""
-    assert SPEED == 2e9
-    want = SETUP + 10 * (ROUND + 9 / workers)
-    assert Estimate(cells, [WAITING] * 4, ranks).left(0) == pytest.approx(want)
+    assert DEFAULT_SPEED == 2e9
+    want = CELL_OVERHEAD + 10 * (ROUND_OVERHEAD + 9 / workers)
+    assert Estimate(cells, [WAITING] * 4, ranks).seconds_left(0) == pytest.approx(want)
 
 
 @pytest.mark.usefixtures("by_hand")
 def test_a_cells_own_ranks_count(cells: tuple[Cell, ...]):
     own = [replace(cells[0], ranks=3), *cells[1:]]
-    assert Estimate(own, [WAITING] * 4, 7).left(0) == pytest.approx(SETUP + 10 * (ROUND + 4.5))
+    assert Estimate(own, [WAITING] * 4, 7).seconds_left(0) == pytest.approx(
+        CELL_OVERHEAD + 10 * (ROUND_OVERHEAD + 4.5)
+    )
 
 
 @pytest.mark.usefixtures("by_hand")
 def test_a_cells_own_pace_counts_most(cells: tuple[Cell, ...]):
     seen = [ran(4, 7.0, "unfinished"), WAITING, WAITING, ran(10, 1.0)]
-    assert Estimate(cells, seen, 7).left(0) == pytest.approx(SETUP + 7.0 * (10 - 4))
+    assert Estimate(cells, seen, 7).seconds_left(0) == pytest.approx(CELL_OVERHEAD + 7.0 * (10 - 4))
 
 
 @pytest.mark.usefixtures("by_hand")
 def test_speed_is_that_of_the_same_method(cells: tuple[Cell, ...]):
     """On 7 ranks a worker has 3e9 FLOPs a round: 1.5 s are 2e9 FLOP/s, 0.5 s are 6e9, 1 s is 3e9."""
-    fedproto = [ran(10, ROUND + 1.5), WAITING]
+    fedproto = [ran(10, ROUND_OVERHEAD + 1.5), WAITING]
     slow = Estimate(cells, [*fedproto, WAITING, WAITING], 7)
     assert slow.speed("fedproto") == pytest.approx(2e9)
     assert slow.speed("local") == pytest.approx(2e9), "of others, as long as none of its own has run"
-    both = Estimate(cells, [*fedproto, ran(10, ROUND + 0.5), ran(3, ROUND + 1.0, "diverged")], 7)
+    both = Estimate(
+        cells, [*fedproto, ran(10, ROUND_OVERHEAD + 0.5), ran(3, ROUND_OVERHEAD + 1.0, "diverged")], 7
+    )
     assert both.speed("fedproto") == pytest.approx(2e9)
     assert both.speed("local") == pytest.approx((6e9 + 3e9) / 2), "the median of its two"
-    assert both.left(1) == pytest.approx(SETUP + 10 * (ROUND + 1.5))
+    assert both.seconds_left(1) == pytest.approx(CELL_OVERHEAD + 10 * (ROUND_OVERHEAD + 1.5))
 
 
 @pytest.mark.usefixtures("by_hand")
 def test_ranks_are_those_that_a_cell_ran_on(cells: tuple[Cell, ...]):
     """On 3 ranks a worker has 9e9 FLOPs a round: 4.5 s are 2e9 FLOP/s; on 7 ranks that is 1.5 s a round."""
-    seen = [ran(10, ROUND + 4.5, ranks=3), ran(4, ROUND + 4.5, "unfinished", ranks=3), WAITING, WAITING]
+    seen = [
+        ran(10, ROUND_OVERHEAD + 4.5, ranks=3),
+        ran(4, ROUND_OVERHEAD + 4.5, "unfinished", ranks=3),
+        WAITING,
+        WAITING,
+    ]
     assert Estimate(cells, seen, 7).speed("fedproto") == pytest.approx(2e9)
-    assert Estimate(cells, seen, 7).left(1) == pytest.approx(SETUP + 6 * (ROUND + 1.5))
+    assert Estimate(cells, seen, 7).seconds_left(1) == pytest.approx(
+        CELL_OVERHEAD + 6 * (ROUND_OVERHEAD + 1.5)
+    )
     unknown = Estimate(cells, seen, None)
-    assert unknown.left(1) == pytest.approx(SETUP + 6 * (ROUND + 4.5)), "where nobody says, as before"
-    assert unknown.left(2) == pytest.approx(SETUP + 10 * (ROUND + 4.5))
+    assert unknown.seconds_left(1) == pytest.approx(CELL_OVERHEAD + 6 * (ROUND_OVERHEAD + 4.5)), (
+        "where nobody says, as before"
+    )
+    assert unknown.seconds_left(2) == pytest.approx(CELL_OVERHEAD + 10 * (ROUND_OVERHEAD + 4.5))
 
 
 @pytest.mark.usefixtures("by_hand")
 def test_what_is_over_needs_nothing(cells: tuple[Cell, ...]):
     seen = [ran(10, 1.0), CellProgress("failed"), CellProgress("bad"), ran(2, 1.0, "diverged")]
-    assert [Estimate(cells, seen, 7).left(at) for at in range(4)] == [0, 0, 0, 0]
+    assert [Estimate(cells, seen, 7).seconds_left(i) for i in range(4)] == [0, 0, 0, 0]
 
 
 @pytest.mark.usefixtures("by_hand")
 def test_a_log_with_more_rounds_than_asked_for_needs_no_negative_time(cells: tuple[Cell, ...]):
-    assert Estimate(cells, [ran(12, 1.0, "unfinished")] * 4, 7).left(0) == SETUP
+    assert Estimate(cells, [ran(12, 1.0, "unfinished")] * 4, 7).seconds_left(0) == CELL_OVERHEAD
 
 
 def test_what_cannot_be_planned_is_unknown_and_spoils_nothing(
@@ -124,9 +139,9 @@ def test_what_cannot_be_planned_is_unknown_and_spoils_nothing(
 
     monkeypatch.setattr(estimate, "_flops", refuse)
     found = Estimate(cells, [ran(10, 1.0), WAITING, ran(5, 1.0, "unfinished"), WAITING], 7)
-    assert math.isnan(found.left(1))
-    assert found.left(2) == SETUP + 5.0, "its own pace is known"
-    assert found.speed("fedproto") == SPEED
+    assert math.isnan(found.seconds_left(1))
+    assert found.seconds_left(2) == CELL_OVERHEAD + 5.0, "its own pace is known"
+    assert found.speed("fedproto") == DEFAULT_SPEED
     assert found.cannot_run([1, 3]) == (
         [1, 3],
         f"2 cells cannot be run here, as {cells[1].name}: not prepared",
@@ -154,5 +169,5 @@ def test_cells_alike_are_planned_once(cells: tuple[Cell, ...], monkeypatch: pyte
 
     monkeypatch.setattr(estimate, "_flops", flops)
     found = Estimate(cells, [WAITING] * 4, 7)
-    assert len({found.left(at) for at in range(4)}) == 1
+    assert len({found.seconds_left(i) for i in range(4)}) == 1
     assert len(planned) == 1

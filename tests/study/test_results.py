@@ -22,18 +22,18 @@ from hpcfl.study.results_table import _table
 from hpcfl.study.run import run_study
 from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import read_study
-from tests.study.tiny import GOOD, start
+from tests.helpers.studies import GOOD, start
 
 
 def test_merging_looks_when_its_turn_has_come(tiny: Path, monkeypatch: pytest.MonkeyPatch):
     """A job waits for another that merges; meanwhile the last cell ends."""
     take = RunLock.acquire
 
-    def slow(self: RunLock, patience: float | None = None) -> None:
+    def slow(self: RunLock, timeout: float | None = None) -> None:
         if self.path.name == "study.h5.lock":
             monkeypatch.setattr(RunLock, "acquire", take)
             assert start(tiny, GOOD[1:2]) == 0
-        take(self, patience)
+        take(self, timeout)
 
     monkeypatch.setattr(RunLock, "acquire", slow)
     assert start(tiny, GOOD[:1]) == 0

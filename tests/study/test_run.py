@@ -19,10 +19,10 @@ from hpcfl.log.reader import read_log
 from hpcfl.runtime.lock import RunLock
 from hpcfl.study.cells import Cell
 from hpcfl.study.run import StudyRunner, run_study
-from hpcfl.study.run_store import PATIENCE, CellProgress, RunStore
+from hpcfl.study.run_store import MAX_STARTS, CellProgress, RunStore
 from hpcfl.study.study_file import read_study
-from tests.mpi.cases import results
-from tests.study.tiny import GOOD, start, states
+from tests.helpers.runs import assert_equal_runs
+from tests.helpers.studies import GOOD, start, states
 
 
 def test_cells_are_the_runs_that_they_describe(tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture):
@@ -34,7 +34,7 @@ def test_cells_are_the_runs_that_they_describe(tiny: Path, tmp_path: Path, capfd
             config = tmp_path / f"{cell.name}.toml"
             config.write_text(dump_config(cell.config))
             assert launch.launch_train(str(config), [], str(tmp_path / "one.h5"), True) == 0
-            assert results(tmp_path / "out" / f"{cell.name}.h5") == results(tmp_path / "one.h5")
+            assert_equal_runs(tmp_path / "out" / f"{cell.name}.h5", tmp_path / "one.h5")
     found = states(tiny)
     assert [name for name, state in found.items() if state == "finished"] == GOOD
     assert sorted(state for name, state in found.items() if name not in GOOD) == ["diverged", "waiting"]
@@ -65,14 +65,17 @@ def test_a_signal_stops_after_the_round_and_the_same_command_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(worker.Worker, "train_client", update)
-        patch.setattr("hpcfl.runtime.exit_handling.StopSignals._handle", lambda self, *_: setattr(self, "received", True))
+        patch.setattr(
+            "hpcfl.runtime.exit_handling.StopSignals._handle",
+            lambda self, *_: setattr(self, "received", True),
+        )
         assert start(tiny, GOOD) == 75
     assert list(states(tiny).values())[:4] == ["finished", "finished", "unfinished", "waiting"]
     assert start(tiny, GOOD) == 0
-    whole = {name: results(tiny.parent / "out" / f"{name}.h5") for name in GOOD}
     other = tiny.parent / "other"
     assert run_study(str(tiny), "full", [], str(other), GOOD) == 0
-    assert whole == {name: results(other / f"{name}.h5") for name in GOOD}
+    for name in GOOD:
+        assert_equal_runs(tiny.parent / "out" / f"{name}.h5", other / f"{name}.h5")
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -119,14 +122,14 @@ def test_an_exception_ends_the_job_and_the_next_start_passes_the_cell_over(
 def test_a_cell_that_is_killed_every_time_is_given_up(tiny: Path):
     cell, store = read_study(tiny).cells[0], RunStore(tiny.parent / "out")
     store.make()
-    for _ in range(PATIENCE - 1):
+    for _ in range(MAX_STARTS - 1):
         store.count_start(cell, 0)
     assert store.progress(cell).state == "waiting"
     store.count_start(cell, 1)  # it has come further
     assert store.progress(cell).state == "waiting"
-    for _ in range(PATIENCE - 1):
+    for _ in range(MAX_STARTS - 1):
         store.count_start(cell, 1)
-    assert store.progress(cell).reason == f"started {PATIENCE} times without a further round"
+    assert store.progress(cell).reason == f"started {MAX_STARTS} times without a further round"
     store.clear_failure(cell)
     assert store.progress(cell).state == "waiting"
 

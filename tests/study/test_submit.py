@@ -18,9 +18,9 @@ from hpcfl.config.schema import Config
 from hpcfl.study.cells import Cell
 from hpcfl.study.run import run_study
 from hpcfl.study.run_store import RunStore
-from hpcfl.study.submit import LARGEST, RESERVE, SHORTEST, Array, Task, arrays, pack
-from tests.conftest import ROOT
-from tests.test_jobs import Job
+from hpcfl.study.submit import MAX_TASKS, MIN_SECONDS, RESERVE, ArrayTask, JobArray, arrays, pack
+from tests.helpers.jobs import Job
+from tests.helpers.mpi import ROOT
 
 CONFIG = Config()
 THREADS = CONFIG.model_copy(update={"runtime": CONFIG.runtime.model_copy(update={"threads": 4})})
@@ -42,31 +42,31 @@ cells = [{ ranks = 3 }]
 """
 
 
-def cell(at: int, ranks: int | None = None, config: Config = CONFIG) -> Cell:
-    return Cell(f"a-s{at}", "a", {"seed": at}, {}, ranks, config)
+def cell(i: int, ranks: int | None = None, config: Config = CONFIG) -> Cell:
+    return Cell(f"a-s{i}", "a", {"seed": i}, {}, ranks, config)
 
 
-def numbers(task: Task) -> list[int]:
+def numbers(task: ArrayTask) -> list[int]:
     return [each.values["seed"] for each in task.cells]
 
 
 @given(TIMES, st.floats(1, 1e4))
 def test_every_cell_is_packed_once(seconds: list[float], limit: float):
-    tasks = pack([cell(at) for at in range(len(seconds))], seconds, limit)
-    assert sorted(at for task in tasks for at in numbers(task)) == list(range(len(seconds)))
+    tasks = pack([cell(i) for i in range(len(seconds))], seconds, limit)
+    assert sorted(i for task in tasks for i in numbers(task)) == list(range(len(seconds)))
     assert all(task.cells for task in tasks)
     assert [task.seconds for task in tasks] == sorted((task.seconds for task in tasks), reverse=True)
     for task in tasks:
         assert numbers(task) == sorted(numbers(task)), "cells keep their order"
-        assert task.seconds == pytest.approx(sum(seconds[at] for at in numbers(task)))
+        assert task.seconds == pytest.approx(sum(seconds[i] for i in numbers(task)))
         assert task.seconds <= limit * (1 + 1e-9) or len(task.cells) == 1
 
 
 @given(TIMES, st.floats(1, 1e4))
 def test_long_cells_are_alone_and_tasks_few_and_alike(seconds: list[float], limit: float):
-    tasks = pack([cell(at) for at in range(len(seconds))], seconds, limit)
+    tasks = pack([cell(i) for i in range(len(seconds))], seconds, limit)
     for task in tasks:
-        if max(seconds[at] for at in numbers(task)) >= limit:
+        if max(seconds[i] for i in numbers(task)) >= limit:
             assert len(task.cells) == 1
     short = [s for s in seconds if s < limit]
     several = [task.seconds for task in tasks if task.seconds < limit]
@@ -77,14 +77,14 @@ def test_long_cells_are_alone_and_tasks_few_and_alike(seconds: list[float], limi
 
 def test_equal_cells_are_dealt_evenly():
     """60 cells of 10 s in tasks of 200 s: three tasks, the first with every third cell."""
-    tasks = pack([cell(at) for at in range(60)], [10.0] * 60, 200.0)
+    tasks = pack([cell(i) for i in range(60)], [10.0] * 60, 200.0)
     assert [len(task.cells) for task in tasks] == [20, 20, 20]
     assert numbers(tasks[0]) == list(range(0, 60, 3))
 
 
 def test_an_array_is_never_too_large():
-    tasks = pack([cell(at) for at in range(LARGEST + 500)], [100.0] * (LARGEST + 500), 100.0)
-    assert len(tasks) == LARGEST
+    tasks = pack([cell(i) for i in range(MAX_TASKS + 500)], [100.0] * (MAX_TASKS + 500), 100.0)
+    assert len(tasks) == MAX_TASKS
     assert max(len(task.cells) for task in tasks) == 2
 
 
@@ -99,10 +99,10 @@ def test_ranks_and_threads_have_arrays_of_their_own():
 
 
 def test_the_walltime_has_a_reserve_and_a_limit():
-    array = Array(5, 2, (Task((cell(0),), 3600.0), Task((cell(1), cell(2)), 1800.0)))
+    array = JobArray(5, 2, (ArrayTask((cell(0),), 3600.0), ArrayTask((cell(1), cell(2)), 1800.0)))
     assert array.minutes(1e9) == 60 * RESERVE
     assert array.minutes(3000.0) == 50, "what takes longer is queued again"
-    assert Array(5, 1, (Task((cell(0),), 1.0),)).minutes(1e9) == SHORTEST / 60
+    assert JobArray(5, 1, (ArrayTask((cell(0),), 1.0),)).minutes(1e9) == MIN_SECONDS / 60
     assert str(array) == "3 cells in 2 tasks of up to 1 h 0 min on 5 ranks, about 15.00 core hours"
 
 
@@ -146,7 +146,7 @@ class Desk:
         """The arguments of each call of sbatch."""
         path = self.place / "asked"
         words = path.read_text().split("\0")[:-1] if path.exists() else []
-        ends = [at + 1 for at, word in enumerate(words) if word.endswith(".txt")]
+        ends = [i + 1 for i, word in enumerate(words) if word.endswith(".txt")]
         return [words[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 

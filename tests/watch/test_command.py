@@ -16,17 +16,16 @@ from hpcfl.log.writer import LogWriter
 from hpcfl.watch import command
 from hpcfl.watch.command import follow
 from hpcfl.watch.status import RunStatus
-from tests.log.test_log import new_log
-from tests.test_cli import on_a_terminal
-from tests.watch.logs import add
+from tests.helpers.logs import add, new_log
+from tests.helpers.terminal import on_a_terminal
 
 
 class Script:
-    """A display that does the next step whenever a view has come that fits the last one."""
+    """A display that does the next step whenever a status has come that fits the last one."""
 
     def __init__(self, *steps: tuple):
         self.steps = list(steps)
-        self.views: list[RunStatus] = []
+        self.statuses: list[RunStatus] = []
 
     def __enter__(self) -> Script:
         return self
@@ -34,10 +33,10 @@ class Script:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def show(self, view: RunStatus) -> None:
-        self.views.append(view)
-        assert len(self.views) < 2000, f"still waits for step {len(self.steps)} before the last"
-        if self.steps and self.steps[0][0](view):
+    def show(self, status: RunStatus) -> None:
+        self.statuses.append(status)
+        assert len(self.statuses) < 2000, f"still waits for step {len(self.steps)} before the last"
+        if self.steps and self.steps[0][0](status):
             self.steps.pop(0)[1]()
 
 
@@ -57,7 +56,7 @@ def test_a_run_is_followed_through_all_that_can_happen_to_its_file(tmp_path):
         add(logs[1], 0.125)
 
     def stop() -> None:
-        logs[0].placed = (os.stat(path).st_dev, os.stat(path).st_ino)
+        logs[0].file_id = (os.stat(path).st_dev, os.stat(path).st_ino)
         logs[0].close("stopped")
 
     def resume() -> None:
@@ -77,7 +76,7 @@ def test_a_run_is_followed_through_all_that_can_happen_to_its_file(tmp_path):
     )
     assert follow(path, 0.01, script) == 0
     assert script.steps == []
-    assert script.views[-1].ended == "finished"
+    assert script.statuses[-1].ended == "finished"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ def test_one_picture_of_a_run_that_goes_on_is_no_failure(hpcfl):
 
 
 def test_what_is_no_log_ends_with_one_sentence(hpcfl, monkeypatch):
-    monkeypatch.setattr(command, "PATIENCE", 0.2)
+    monkeypatch.setattr(command, "READ_TIMEOUT", 0.2)
     Path("text.h5").write_text("hello")
     Path("dir.h5").mkdir()
     h5py.File("foreign.h5", "w").close()
@@ -183,7 +182,7 @@ def test_the_process_ends_well_where_there_is_no_log(tmp_path):
     (tmp_path / "no.h5").write_text("no log")
     program = (
         "import sys; from hpcfl.watch import command; from hpcfl.cli import main; "
-        "command.PATIENCE = 0; main(['watch', 'no.h5', '--every', '0.1'])"
+        "command.READ_TIMEOUT = 0; main(['watch', 'no.h5', '--every', '0.1'])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("hpcfl: cannot read no.h5")) == (2, 1)

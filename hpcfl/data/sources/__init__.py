@@ -1,1 +1,1 @@
-"""Where images come from: one file per family, read by torchvision; only `hpcfl data prepare` comes here."""
+"""Sources of raw datasets, one file per family, read by torchvision; only `hpcfl data prepare` uses them."""

@@ -1,4 +1,4 @@
-"""FEMNIST as LEAF writes it: JSON files of writers, who are natural clients."""
+"""FEMNIST in LEAF's format: JSON files with the samples of each writer."""
 
 from __future__ import annotations
 
@@ -20,40 +20,48 @@ ADVICE = (
 )
 
 
-def femnist(where: SourceFiles) -> RawDataset:
-    """Opens LEAF's train and test files, or those of all data if it was not split."""
-    if where.source is None:
+def femnist(files: SourceFiles) -> RawDataset:
+    """Opens LEAF's train and test files, or the files of all data if there is no split."""
+    if files.source is None:
         raise BadInput(f"femnist is made by LEAF's own scripts: {ADVICE}")
-    top = where.directories[0]
-    folders = {"train": sorted(top.glob("train/*.json")), "test": sorted(top.glob("test/*.json"))}
-    if not folders["train"]:
-        folders = {"train": sorted(top.glob("all_data/*.json")) or sorted(top.glob("*.json")), "test": []}
-    if not folders["train"]:
+    top = files.directories[0]
+    paths_by_split = {"train": sorted(top.glob("train/*.json")), "test": sorted(top.glob("test/*.json"))}
+    if not paths_by_split["train"]:
+        paths_by_split = {
+            "train": sorted(top.glob("all_data/*.json")) or sorted(top.glob("*.json")),
+            "test": [],
+        }
+    if not paths_by_split["train"]:
         raise BadInput(f"{top} has no LEAF files (train/*.json, all_data/*.json or *.json): {ADVICE}")
-    parts, writers = [], []
-    for part, paths in folders.items():
+    splits, writers = [], []
+    for split, paths in paths_by_split.items():
         read = []
         for done, path in enumerate(paths):
-            where.show(f"reading {part} files", done, len(paths))
+            files.report_progress(f"reading {split} files", done, len(paths))
             read += _read(path)
-            where.given(path)
-        parts.append(
+            files.record(path)
+        splits.append(
             ArraySamples(
                 np.concatenate([x for _, x, _ in read] or [np.zeros((0, SIDE, SIDE), dtype=np.uint8)]),
                 np.concatenate([y for _, _, y in read] or [np.zeros(0, dtype=np.int64)]),
             )
         )
         writers += [name for name, _, y in read for _ in range(len(y))]
-    names, writer = np.unique(writers, return_inverse=True)
+    writer_names, writer_ids = np.unique(writers, return_inverse=True)
     return RawDataset(
-        parts[0], parts[1], CHARACTERS, gray=True, writer=writer, writers=tuple(map(str, names))
+        splits[0],
+        splits[1],
+        CHARACTERS,
+        gray=True,
+        writer_ids=writer_ids,
+        writer_names=tuple(map(str, writer_names)),
     )
 
 
 def _read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """Returns every writer of a file with samples and labels; LEAF's pixels are 0 … 1."""
+    """Returns (name, images, labels) of every writer in a file; LEAF's pixels are 0 … 1."""
     try:
-        found, content = [], json.loads(path.read_bytes())
+        result, content = [], json.loads(path.read_bytes())
         sizes = dict(zip(content["users"], content["num_samples"], strict=True))
         for name, data in content["user_data"].items():
             x = np.asarray(data["x"], dtype=np.float32).reshape(-1, SIDE, SIDE)
@@ -62,9 +70,9 @@ def _read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:
                 raise ValueError(
                     f"writer {name} has {len(x)} images, {len(y)} labels, or pixels beyond 0 … 1"
                 )
-            found.append((name, np.rint(x * 255).astype(np.uint8), y))
+            result.append((name, np.rint(x * 255).astype(np.uint8), y))
         if sizes:
             raise ValueError(f"writer {next(iter(sizes))} has no samples")
-        return found
+        return result
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path} is no LEAF file, or a damaged one ({error}): {ADVICE}") from None

@@ -1,4 +1,4 @@
-"""MNIST and its relatives: four compressed files of images and labels; EMNIST packs them into one zip."""
+"""MNIST, Fashion-MNIST and EMNIST: four compressed files of images and labels; EMNIST has them in one zip."""
 
 from __future__ import annotations
 
@@ -15,50 +15,52 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 DEBIAN_SUMS = Path("/var/lib/dpkg/info/dataset-fashion-mnist.md5sums")
 
 
-def fashion(where: SourceFiles) -> RawDataset:
-    """Opens Fashion-MNIST; the files of Debian's package are found, and verified by its own checksums."""
+def fashion(files: SourceFiles) -> RawDataset:
+    """Opens Fashion-MNIST, also from Debian's package, whose own checksums are then accepted."""
     if DEBIAN.is_dir():
-        where.system = DEBIAN
+        files.system = DEBIAN
         if DEBIAN_SUMS.exists():
             sums = (line.split() for line in DEBIAN_SUMS.read_text().splitlines())
-            where.system_md5 = {Path(path).name: md5 for md5, path in sums}
-    return mnist(where, "FashionMNIST")
+            files.system_md5 = {Path(path).name: md5 for md5, path in sums}
+    return mnist(files, "FashionMNIST")
 
 
-def mnist(where: SourceFiles, name: str) -> RawDataset:
+def mnist(files: SourceFiles, name: str) -> RawDataset:
     """Opens MNIST or FashionMNIST."""
-    kind = getattr(load_torchvision().datasets, name)
-    below = (f"{name}/raw", "raw")
-    for packed, md5 in kind.resources:
-        file = PublishedFile(packed, tuple(mirror + packed for mirror in kind.mirrors), md5)
+    dataset_class = getattr(load_torchvision().datasets, name)
+    subfolders = (f"{name}/raw", "raw")
+    for packed, md5 in dataset_class.resources:
+        file = PublishedFile(packed, tuple(mirror + packed for mirror in dataset_class.mirrors), md5)
         plain = packed.removesuffix(".gz")
-        if not where.find(packed, *below) and (path := where.extracted(plain, *below)):
-            where.link(path, f"{name}/raw/{plain}")
+        if not files.find(packed, *subfolders) and (path := files.find_unpacked(plain, *subfolders)):
+            files.link(path, f"{name}/raw/{plain}")
             continue
-        path = where.get(file, *below)
+        path = files.get(file, *subfolders)
         with open(path, "rb") as stream:
-            where.gunzip(stream, path, f"{name}/raw/{plain}")
-    train, test = _both(where, name, f"fetch the four files of {kind.mirrors[0]} and give their folder")
+            files.gunzip(stream, path, f"{name}/raw/{plain}")
+    train, test = _open_splits(
+        files, name, f"fetch the four files of {dataset_class.mirrors[0]} and give their folder"
+    )
     return RawDataset(train, test, train.classes)
 
 
-def emnist(where: SourceFiles, split: str) -> RawDataset:
-    """Opens one of EMNIST's splits, its characters upright; they are stored transposed."""
+def emnist(files: SourceFiles, split: str) -> RawDataset:
+    """Opens one of EMNIST's splits; its images are stored transposed, so they are transposed back."""
     from PIL import Image
 
-    kind = load_torchvision().datasets.EMNIST
-    archive = PublishedFile("gzip.zip", (kind.url,), kind.md5)
-    parts = [f"emnist-{split}-{part}-ubyte" for part in PARTS]
-    folders = ("EMNIST/raw", "raw")
-    plain = {part: path for part in parts if (path := where.find(part, *folders))}
-    if len(plain) == len(parts):
-        for part, path in plain.items():
-            where.given(path)
-            where.link(path, f"EMNIST/raw/{part}")
+    dataset_class = load_torchvision().datasets.EMNIST
+    archive = PublishedFile("gzip.zip", (dataset_class.url,), dataset_class.md5)
+    names = [f"emnist-{split}-{name}-ubyte" for name in EMNIST_FILES]
+    subfolders = ("EMNIST/raw", "raw")
+    unpacked = {name: path for name in names if (path := files.find(name, *subfolders))}
+    if len(unpacked) == len(names):
+        for name, path in unpacked.items():
+            files.record(path)
+            files.link(path, f"EMNIST/raw/{name}")
     else:
-        _unzip(where, where.get(archive, *folders), parts)
-    train, test = _both(
-        where,
+        _unzip(files, files.get(archive, *subfolders), names)
+    train, test = _open_splits(
+        files,
         "EMNIST",
         archive.advice,
         split=split,
@@ -67,23 +69,25 @@ def emnist(where: SourceFiles, split: str) -> RawDataset:
     return RawDataset(train, test, train.classes)
 
 
-PARTS = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+EMNIST_FILES = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
 
 
-def _unzip(where: SourceFiles, archive: Path, parts: list[str]) -> None:
+def _unzip(files: SourceFiles, archive: Path, names: list[str]) -> None:
+    """Unpacks these files of EMNIST's archive to the scratch directory."""
     try:
         with zipfile.ZipFile(archive) as packed:
-            for part in parts:
-                with packed.open(f"gzip/{part}.gz") as stream:
-                    where.gunzip(stream, archive, f"EMNIST/raw/{part}")
+            for name in names:
+                with packed.open(f"gzip/{name}.gz") as stream:
+                    files.gunzip(stream, archive, f"EMNIST/raw/{name}")
     except (zipfile.BadZipFile, KeyError) as error:
         raise BadInput(f"{archive} cannot be unpacked ({error}); fetch it again") from None
 
 
-def _both(where: SourceFiles, name: str, advice: str, **more: Any) -> tuple[Any, Any]:
-    kind = getattr(load_torchvision().datasets, name)
+def _open_splits(files: SourceFiles, name: str, advice: str, **options: Any) -> tuple[Any, Any]:
+    """Opens torchvision's train and test dataset in the scratch directory."""
+    dataset_class = getattr(load_torchvision().datasets, name)
     return open_source(
-        f"{where.used[-1].split(' (')[0]} or a file beside it",
+        f"{files.used[-1].split(' (')[0]} or a file beside it",
         advice,
-        lambda: tuple(kind(where.scratch, train=train, **more) for train in (True, False)),
+        lambda: tuple(dataset_class(files.scratch, train=train, **options) for train in (True, False)),
     )

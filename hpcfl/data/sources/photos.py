@@ -18,63 +18,64 @@ TINY = PublishedFile(
 )
 
 
-def svhn(where: SourceFiles) -> RawDataset:
-    """Opens SVHN's train and test parts (not its easier `extra` part)."""
-    kind = load_torchvision().datasets.SVHN
-    parts = []
+def svhn(files: SourceFiles) -> RawDataset:
+    """Opens SVHN's train and test splits (not its easier split `extra`)."""
+    dataset_class = load_torchvision().datasets.SVHN
+    splits = []
     for split in ("train", "test"):
-        url, name, md5 = kind.split_list[split]
+        url, name, md5 = dataset_class.split_list[split]
         file = PublishedFile(name, (url,), md5)
-        where.link(where.get(file), name)
-        parts.append(open_source(name, file.advice, partial(kind, where.scratch, split=split)))
-    return RawDataset(parts[0], parts[1], [str(digit) for digit in range(10)])
+        files.link(files.get(file), name)
+        splits.append(open_source(name, file.advice, partial(dataset_class, files.scratch, split=split)))
+    return RawDataset(splits[0], splits[1], [str(digit) for digit in range(10)])
 
 
-def flowers(where: SourceFiles) -> RawDataset:
-    """Opens Flowers-102: train and validation parts train, the test part tests."""
-    kind = load_torchvision().datasets.Flowers102
-    below = "flowers-102"
-    files = {
-        role: PublishedFile(name, (kind._download_url_prefix + name,), md5)
-        for role, (name, md5) in kind._file_dict.items()
+def flowers(files: SourceFiles) -> RawDataset:
+    """Opens Flowers-102; its validation split is added to the train samples."""
+    dataset_class = load_torchvision().datasets.Flowers102
+    subfolder = "flowers-102"
+    published = {
+        role: PublishedFile(name, (dataset_class._download_url_prefix + name,), md5)
+        for role, (name, md5) in dataset_class._file_dict.items()
     }
     for role in ("label", "setid"):
-        where.link(where.get(files[role], below), f"{below}/{files[role].name}")
-    if not where.find(files["image"].name, below) and (photos := where.extracted("jpg", below)):
-        where.link(photos, f"{below}/jpg")
+        files.link(files.get(published[role], subfolder), f"{subfolder}/{published[role].name}")
+    images = published["image"]
+    if not files.find(images.name, subfolder) and (folder := files.find_unpacked("jpg", subfolder)):
+        files.link(folder, f"{subfolder}/jpg")
     else:
-        where.unpack(where.get(files["image"], below))
-        (where.scratch / "jpg").rename(where.scratch / below / "jpg")
+        files.unpack(files.get(images, subfolder))
+        (files.scratch / "jpg").rename(files.scratch / subfolder / "jpg")
     train, val, test = open_source(
-        str(where.directories[0]),
-        files["image"].advice,
+        str(files.directories[0]),
+        images.advice,
         lambda: tuple(
-            kind(where.scratch, split=split, loader=load_image) for split in ("train", "val", "test")
+            dataset_class(files.scratch, split=split, loader=load_image) for split in ("train", "val", "test")
         ),
     )
     from torch.utils.data import ConcatDataset
 
-    both: Any = ConcatDataset([train, val])
-    return RawDataset(both, test, kind.classes, gray=False)
+    train_and_val: Any = ConcatDataset([train, val])
+    return RawDataset(train_and_val, test, dataset_class.classes, gray=False)
 
 
-def tiny(where: SourceFiles) -> RawDataset:
-    """Opens Tiny-ImageNet: its train part and its labelled validation part (the test part has no labels)."""
-    reader = load_torchvision().datasets.folder
+def tiny(files: SourceFiles) -> RawDataset:
+    """Opens Tiny-ImageNet; its validation split is the test split, because the test split has no labels."""
+    folder_module = load_torchvision().datasets.folder
     name = TINY.name.removesuffix(".zip")
-    if not where.find(TINY.name) and (folder := where.extracted(name)):
+    if not files.find(TINY.name) and (folder := files.find_unpacked(name)):
         top = folder
     else:
-        top = where.unpack(where.get(TINY)) / name
+        top = files.unpack(files.get(TINY)) / name
 
     def read() -> tuple[list[tuple[str, int]], list[tuple[str, int]], list[str]]:
         ids = sorted((top / "wnids.txt").read_text().split())
-        number = {wnid: k for k, wnid in enumerate(ids)}
+        label = {wnid: k for k, wnid in enumerate(ids)}
         words = dict(line.split("\t", 1) for line in (top / "words.txt").read_text().splitlines())
-        train = reader.make_dataset(str(top / "train"), number, extensions=reader.IMG_EXTENSIONS)
+        train = folder_module.make_dataset(str(top / "train"), label, extensions=folder_module.IMG_EXTENSIONS)
         lines = (top / "val" / "val_annotations.txt").read_text().splitlines()
         rows = sorted(line.split("\t")[:2] for line in lines)
-        val = [(str(top / "val" / "images" / image), number[wnid]) for image, wnid in rows]
+        val = [(str(top / "val" / "images" / image), label[wnid]) for image, wnid in rows]
         return train, val, [words.get(wnid, wnid).split(",")[0] for wnid in ids]
 
     train, val, names = open_source(str(top), TINY.advice, read)

@@ -1,4 +1,4 @@
-"""What a source gives: samples in order, and who they are."""
+"""Raw datasets: the images and labels of a source before conversion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RawSamples(Protocol):
-    """As torchvision's datasets: `samples[i]` is an image (PIL's, or a uint8 array) and its label."""
+    """Samples in torchvision's form: `samples[i]` is an image (PIL image or uint8 array) and its label."""
 
     def __len__(self) -> int: ...
 
@@ -25,21 +25,22 @@ class RawSamples(Protocol):
 
 @dataclass(frozen=True)
 class RawDataset:
-    """A source, opened."""
+    """An opened source: its train and test samples and what is known about them."""
 
     train: RawSamples
     test: RawSamples
-    names: Sequence[str] | None
-    """Of the labels 0, 1, …; without, labels are their own names."""
+    class_names: Sequence[str] | None
+    """Names of the labels 0, 1, …; None: the labels themselves are the names."""
     gray: bool | None = None
-    """One channel or three; without, as the first image has it."""
-    writer: np.ndarray | None = None
-    writers: tuple[str, ...] = ()
+    """One channel (True) or three (False); None: as the first image."""
+    writer_ids: np.ndarray | None = None
+    """Writer of each sample, first of the train, then of the test samples; None: unknown."""
+    writer_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ArraySamples:
-    """Samples that are in memory."""
+    """Samples in memory."""
 
     x: np.ndarray
     y: np.ndarray
@@ -53,7 +54,7 @@ class ArraySamples:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files and their labels."""
+    """Samples in image files."""
 
     files: Sequence[tuple[str, int]]
 
@@ -66,7 +67,7 @@ class ImageFiles:
 
 
 def load_image(path: str | Path) -> Image:
-    """Returns an image, decoded; one that cannot be is named."""
+    """Returns a decoded image; raises BadInput with the file's name if it cannot be read."""
     from PIL import Image
 
     try:
@@ -78,7 +79,7 @@ def load_image(path: str | Path) -> Image:
 
 
 def open_source(what: str, advice: str, open_it: Callable[[], Any]) -> Any:
-    """Returns a dataset of torchvision; its refusal of missing or damaged files becomes a clear sentence."""
+    """Returns what `open_it` returns; turns its errors about missing or damaged files into BadInput."""
     try:
         return open_it()
     except BadInput:
@@ -88,5 +89,5 @@ def open_source(what: str, advice: str, open_it: Callable[[], Any]) -> Any:
 
 
 def error_text(error: Exception) -> str:
-    """Returns torchvision's words without its advice to download, which is not this program's."""
+    """Returns torchvision's error message without its advice to use `download=True`."""
     return " ".join(str(error).split(". You can use")[0].split()) or type(error).__name__

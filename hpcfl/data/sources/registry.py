@@ -1,4 +1,4 @@
-"""Every dataset that can be prepared by name. Nothing here loads torch: names are checked before that."""
+"""The datasets that can be prepared by name; this module does not import torch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hpcfl.data.sources.raw_dataset import RawDataset
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """A dataset with a name."""
+    """A dataset that can be prepared by name."""
 
     about: str
     paper: str
     open: Callable[[SourceFiles], RawDataset]
     characters: bool = False
-    """Letters or digits: mirrored, they would be others."""
+    """Whether images are letters or digits, which must not be flipped."""
     size: int | None = None
-    """Side to which its images of mixed sizes are brought, unless the user says otherwise."""
+    """Default of `--size`, for images of mixed sizes."""
 
 
 EMNIST = {

@@ -1,1 +1,1 @@
-"""What the server does to the aggregated prototypes, one file per refinement."""
+"""Refinements of the aggregated prototypes on the server, one file each."""

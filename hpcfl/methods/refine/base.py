@@ -1,4 +1,4 @@
-"""What all refinements have in common."""
+"""The base classes of refinements."""
 
 from __future__ import annotations
 
@@ -17,55 +17,58 @@ from hpcfl.methods.sphere import directions
 
 @dataclass
 class RefineStats:
-    """What a refinement did in its last round."""
+    """Statistics of a refinement in its last round."""
 
     iterations: int = 0
+    """Solver iterations, or SGD steps of the server."""
     loss: float = math.nan
+    """Mean loss of the server's last epoch."""
     delta: float = math.nan
+    """FedTGP's margin δ(t)."""
     distances: list[tuple[float, float, float]] = field(default_factory=list)
-    """Least, mean and largest pairwise distance before the first and after each iteration, on request."""
+    """Minimum, mean and maximum pairwise distance before the first and after each iteration, if traced."""
 
 
 class Refinement:
-    """Refinement `none`: the aggregated prototypes as they are."""
+    """Refinement `none`: returns the aggregated prototypes unchanged."""
 
-    places_all = False
-    """Whether classes that nobody has get a row too, of no consequence to the others."""
+    covers_all_classes = False
+    """Whether the result has a valid row for absent classes too."""
 
     def __init__(self, context: MethodContext):
         self.context, self.stats = context, RefineStats()
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        """Returns round t's global prototypes, given the last ones, the new means and what they came from."""
+        """Returns the global prototypes of round t from the last ones, the new aggregate and the uploads."""
         self.stats = RefineStats()
         return new
 
     def skip_round(self) -> None:
-        """Notes a round in which there was nothing to do."""
+        """Resets the statistics for a round without refinement; δ is kept."""
         self.stats = RefineStats(delta=self.stats.delta)
 
     def state(self) -> dict[str, Tensor]:
-        """Returns what the next round needs beside the last prototypes: tensors by name."""
+        """Returns the tensors to checkpoint, by name."""
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from a state."""
+        """Restores a checkpointed state."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
 
 
 class OnSphere(Refinement):
-    """A refinement that places the directions of the present classes anew; the result has unit length."""
+    """Base of refinements that move the directions of the present classes; the result has length 1."""
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         self.stats = RefineStats()
         mask_KD = self.context.mask_KD
         unit_PD = directions(new, last, self.context.seed, mask_KD)
-        placed_KD = torch.zeros_like(new.value_KD)
-        placed_PD = self.place(unit_PD, None if mask_KD is None else mask_KD[new.present_K])
-        placed_KD[new.present_K] = placed_PD.to(placed_KD.dtype)
-        return Prototypes(placed_KD, new.present_K)
+        refined_KD = torch.zeros_like(new.value_KD)
+        refined_PD = self.separate(unit_PD, None if mask_KD is None else mask_KD[new.present_K])
+        refined_KD[new.present_K] = refined_PD.to(refined_KD.dtype)
+        return Prototypes(refined_KD, new.present_K)
 
-    def place(self, unit_PD: Tensor, mask_PD: Tensor | None) -> Tensor:
-        """Returns new directions, each within its mask."""
+    def separate(self, unit_PD: Tensor, mask_PD: Tensor | None) -> Tensor:
+        """Returns directions that are farther apart, each within its mask."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The exact minimum of ProtoNorm's energy where it is known, and a better optimiser where it is not."""
+"""The exact minimum of ProtoNorm's energy for P ≤ D + 1, and L-BFGS after Thomson otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcfl.methods.sphere import energy, force, normalise, tangent
 
 
 def helmert(classes: int) -> Tensor:
-    """Returns an orthonormal basis of the vectors whose P entries add up to zero: P × (P − 1)."""
+    """Returns an orthonormal basis of the vectors whose P entries sum to zero: P × (P − 1)."""
     basis = torch.zeros(classes, classes - 1, dtype=torch.float64)
     for n in range(1, classes):
         basis[:n, n - 1] = 1 / math.sqrt(n * (n + 1))
@@ -25,8 +25,8 @@ def helmert(classes: int) -> Tensor:
 def nearest_simplex(unit_PD: Tensor) -> Tensor:
     """Returns the regular simplex (all cosines −1/(P − 1)) whose vertices are nearest to the rows; P ≤ D + 1.
 
-    With B a basis of the vectors that add up to zero, every such simplex is √(P/(P − 1)) B R with orthonormal
-    rows in R. Σ_j c_j·s_j is largest where R is the orthogonal factor of Bᵀc: Procrustes, one SVD.
+    With B the Helmert basis, every such simplex is √(P/(P − 1)) B R with orthonormal rows in R. Σ_j c_j·s_j
+    is largest if R is the orthogonal factor of Bᵀc: orthogonal Procrustes, one SVD.
     """
     classes = len(unit_PD)
     if classes == 1:
@@ -36,36 +36,36 @@ def nearest_simplex(unit_PD: Tensor) -> Tensor:
     return normalise(basis @ (left @ right))
 
 
-def relax(unit_PD: Tensor, iterations: int = 500, stats: RefineStats | None = None) -> Tensor:
+def minimise_energy(unit_PD: Tensor, iterations: int = 500, stats: RefineStats | None = None) -> Tensor:
     """Returns directions of at most the same energy, by L-BFGS over x with c = x/‖x‖, on the CPU.
 
-    Its gradient is the tangential part of the force; the length of x is free and changes nothing.
+    The gradient is minus the tangential force divided by ‖x‖; the energy does not depend on ‖x‖.
     """
     from scipy.optimize import minimize
 
-    def value_and_slope(x: np.ndarray) -> tuple[float, np.ndarray]:
+    def energy_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
         free_PD = torch.from_numpy(x).reshape(unit_PD.shape)
         c_PD = normalise(free_PD)
-        slope_PD = -tangent(force(c_PD), c_PD) / free_PD.norm(dim=1, keepdim=True)
-        return float(energy(c_PD)), slope_PD.reshape(-1).numpy()
+        gradient_PD = -tangent(force(c_PD), c_PD) / free_PD.norm(dim=1, keepdim=True)
+        return float(energy(c_PD)), gradient_PD.reshape(-1).numpy()
 
-    found = minimize(
-        value_and_slope,
+    result = minimize(
+        energy_and_gradient,
         unit_PD.cpu().numpy().ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": iterations, "maxfun": 4 * iterations, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 20},
     )
     if stats:
-        stats.iterations += found.nit
-    placed_PD = normalise(torch.from_numpy(found.x).reshape(unit_PD.shape)).to(unit_PD.device)
-    return placed_PD if energy(placed_PD) <= energy(unit_PD) else unit_PD
+        stats.iterations += result.nit
+    refined_PD = normalise(torch.from_numpy(result.x).reshape(unit_PD.shape)).to(unit_PD.device)
+    return refined_PD if energy(refined_PD) <= energy(unit_PD) else unit_PD
 
 
 class Simplex(Thomson):
-    """The regular simplex nearest to the round's means; for P > D + 1 Thomson, then L-BFGS from there."""
+    """The regular simplex nearest to the round's means; for P > D + 1 Thomson followed by L-BFGS."""
 
-    def place(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
+    def separate(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
         if len(unit_PD) <= unit_PD.shape[1] + 1:
             return nearest_simplex(unit_PD)
-        return relax(super().place(unit_PD), self.context.options["iterations"], self.stats)
+        return minimise_energy(super().separate(unit_PD), self.context.options["iterations"], self.stats)

@@ -1,4 +1,4 @@
-"""FedTGP: trainable global prototypes by contrastive learning with an adaptive margin, Eq. (5)-(10)."""
+"""FedTGP: trainable global prototypes with a contrastive loss and an adaptive margin, Eq. (5)-(10)."""
 
 from __future__ import annotations
 
@@ -15,47 +15,50 @@ from hpcfl.methods.refine.trainable import TrainablePrototypes
 from hpcfl.methods.sphere import distances
 
 
-def contrastive(sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor, delta: float) -> Tensor:
-    """Returns Eq. (10), mean over the batch: cross-entropy over −(ϕ(P_i^c, P̂^c') + δ·[c' = c]), ϕ Euclidean.
+def contrastive(upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor, delta: float) -> Tensor:
+    """Returns Eq. (10): cross-entropy with the logits −(ϕ(P_i^c, P̂^c') + δ·[c' = c]), ϕ Euclidean.
 
-    With δ = 0 it is the standard contrastive loss (6), with a constant δ Eq. (7). Eq. (5) adds up where
-    published code takes the mean.
+    With δ = 0 it is the standard contrastive loss (6), with a constant δ Eq. (7). Eq. (5) sums over the
+    uploads; published code, and this, takes the mean.
     """
-    apart_BK = torch.cdist(sent_BD, proto_KD, compute_mode="donot_use_mm_for_euclid_dist")
+    distance_BK = torch.cdist(upload_BD, proto_KD, compute_mode="donot_use_mm_for_euclid_dist")
     margin_BK = delta * torch.nn.functional.one_hot(y_B, len(proto_KD))
-    return cross_entropy(-(apart_BK + margin_BK), y_B)
+    return cross_entropy(-(distance_BK + margin_BK), y_B)
 
 
 def separation(uploads: Sequence[Upload], margin: str) -> float:
-    """Returns the maximum in Eq. (9), over the plain means Q of the round's uploads; NaN below two classes.
+    """Returns the maximum in Eq. (9) over the plain means Q of the uploads; NaN for fewer than two classes.
 
-    `max-pair` reads it as printed, over all pairs; `max-min`, as published code, over each class's distance
-    to its nearest other class.
+    `max-pair` is the maximum over all pairs, as printed; `max-min` that over each class's distance to its
+    nearest other class, as in published code.
     """
     centre = mean(uploads)
     if margin == "max-pair":
-        apart = distances(centre.value_KD[centre.present_K].double())
-        return apart.max().item() if len(apart) else math.nan
+        pairwise = distances(centre.value_KD[centre.present_K].double())
+        return pairwise.max().item() if len(pairwise) else math.nan
     margins_K = margin_K(centre)
     return margins_K[~margins_K.isnan()].max().item() if (~margins_K.isnan()).any() else math.nan
 
 
 class Tgp(TrainablePrototypes):
-    """δ(t) = min(separation, τ); fewer than two classes in a round keep the last one, at first 0."""
+    """Trainable prototypes with FedTGP's loss and δ(t) = min(separation, τ).
+
+    A round with fewer than two classes keeps the last δ, which starts at 0.
+    """
 
     @property
     def delta(self) -> float:
         return 0.0 if math.isnan(self.stats.delta) else self.stats.delta
 
-    def loss(self, sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
-        return contrastive(sent_BD, y_B, proto_KD, self.delta)
+    def loss(self, upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
+        return contrastive(upload_BD, y_B, proto_KD, self.delta)
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         options = self.context.options
         if options["margin"] in ("fixed", "none"):
             self.stats.delta = options["tau"] if options["margin"] == "fixed" else 0.0
-        elif not math.isnan(apart := separation(uploads, options["margin"])):
-            self.stats.delta = min(apart, options["tau"])
+        elif not math.isnan(distance := separation(uploads, options["margin"])):
+            self.stats.delta = min(distance, options["tau"])
         return super().__call__(t, last, new, uploads)
 
     def state(self) -> dict[str, Tensor]:

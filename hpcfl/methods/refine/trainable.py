@@ -1,4 +1,4 @@
-"""Global prototypes that the server trains on the clients' prototypes: what FedTGP and FedORGP share."""
+"""Global prototypes that the server trains on the uploaded prototypes: the base of FedTGP and FedORGP."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hpcfl.utils import seeds
 
 
 class TrainablePrototypes(Refinement):
-    """A table of K vectors and F: Linear(d, d), ReLU, Linear(d, d), kept across rounds (FedTGP, Fig. 3).
+    """Trainable embeddings P̃ of the K classes and F: Linear(d, d), ReLU, Linear(d, d) (FedTGP, Fig. 3).
 
-    Every round trains them anew by SGD, with the clients' learning rate and batch size, on all uploaded
-    prototypes, shuffled by key. Without F the vectors themselves are the prototypes.
+    They persist across rounds. Every round trains them by SGD on all uploaded prototypes, with the clients'
+    learning rate and batch size. Without F (`server_network`) the embeddings are the prototypes.
     """
 
     def __init__(self, context: MethodContext):
         super().__init__(context)
-        draw = torch.Generator().manual_seed(seeds.key(context.seed, "server network"))
+        rng = torch.Generator().manual_seed(seeds.key(context.seed, "server network"))
         classes, width = context.classes, context.features
-        bound = 1 / math.sqrt(width)  # torch's own start of a Linear layer; that of a table is N(0, 1)
-        start = {"table": torch.randn(classes, width, generator=draw)}
+        bound = 1 / math.sqrt(width)  # torch's default for Linear; N(0, 1) is that of Embedding
+        initial = {"table": torch.randn(classes, width, generator=rng)}
         if context.options["server_network"]:
             for name, shape in {
                 "w1": (width, width),
@@ -36,28 +36,28 @@ class TrainablePrototypes(Refinement):
                 "w2": (width, width),
                 "b2": (width,),
             }.items():
-                start[name] = (2 * torch.rand(*shape, generator=draw) - 1) * bound
-        self.weights = {name: value.to(context.device).requires_grad_() for name, value in start.items()}
+                initial[name] = (2 * torch.rand(*shape, generator=rng) - 1) * bound
+        self.weights = {name: value.to(context.device).requires_grad_() for name, value in initial.items()}
 
     def state(self) -> dict[str, Tensor]:
         return {name: weight.detach() for name, weight in self.weights.items()}
 
     def prototypes(self) -> Tensor:
-        """Returns P̂ = F(P̃), a row per class, within its mask if there are masks."""
+        """Returns P̂ = F(P̃), [K, D], zero outside the masks."""
         rows_KD, mask_KD = self.weights["table"], self.context.mask_KD
         if self.context.options["server_network"]:
             hidden_KD = linear(rows_KD, self.weights["w1"], self.weights["b1"]).relu()
             rows_KD = linear(hidden_KD, self.weights["w2"], self.weights["b2"])
         return rows_KD if mask_KD is None else rows_KD * mask_KD
 
-    def loss(self, sent_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
-        """Returns the loss of a batch of clients' prototypes and their classes."""
+    def loss(self, upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
+        """Returns the loss of a batch of uploaded prototypes with classes `y_B`."""
         raise NotImplementedError
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        """Trains on the uploads of round t; classes that nobody has move as negatives, and are sent too."""
+        """Trains on the uploads of round t and returns all K classes; absent ones serve as negatives only."""
         self.skip_round()
-        sent_RD = torch.cat([upload.prototypes.value_KD[upload.prototypes.present_K] for upload in uploads])
+        upload_RD = torch.cat([upload.prototypes.value_KD[upload.prototypes.present_K] for upload in uploads])
         y_R = torch.cat([upload.prototypes.present_K.nonzero()[:, 0] for upload in uploads])
         weights = list(self.weights.values())
         for epoch in range(self.context.options["server_epochs"]):
@@ -66,13 +66,13 @@ class TrainablePrototypes(Refinement):
             )
             total = 0.0
             for rows_B in order_R.to(y_R.device).split(self.context.batch_size):
-                loss = self.loss(sent_RD[rows_B], y_R[rows_B], self.prototypes())
-                slopes = torch.autograd.grad(loss, weights)
+                loss = self.loss(upload_RD[rows_B], y_R[rows_B], self.prototypes())
+                gradients = torch.autograd.grad(loss, weights)
                 with torch.no_grad():
-                    torch._foreach_add_(weights, slopes, alpha=-self.context.lr)
+                    torch._foreach_add_(weights, gradients, alpha=-self.context.lr)
                 total += loss.item() * len(rows_B)
                 self.stats.iterations += 1
             self.stats.loss = total / len(y_R)
         with torch.no_grad():
-            learned_KD = self.prototypes().detach().clone()
-        return Prototypes(learned_KD, torch.ones_like(new.present_K))
+            trained_KD = self.prototypes().detach().clone()
+        return Prototypes(trained_KD, torch.ones_like(new.present_K))

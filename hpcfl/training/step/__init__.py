@@ -1,4 +1,5 @@
-"""One training step, as fast as the machine lets it: how layers multiply and when parameters move.
+"""The training step, made fast: layers as matrix products and SGD updates during the backward pass.
 
-Shapes besides those of `hpcfl.methods`: R rows of a product, I inputs, O outputs; H, W, C of an image.
+Shape suffixes besides those of `hpcfl.methods`: R rows of a matrix product, I inputs, O outputs; H, W, C of
+an image; U pseudo-labelled samples, A = B + U.
 """

@@ -1,4 +1,4 @@
-"""Linear layers and convolutions as plain matrix products whose gradients move the weights at once."""
+"""Linear layers and convolutions as matrix products that update their weights in the backward pass."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch.nn.functional import pad
 from hpcfl.training.step.sgd import SgdInBackward
 
 FEW_ROWS = 64
-"""Below so many rows a product is faster as (w·xᵀ)ᵀ."""
-FEW_PLACES = 4
-"""Up to so many outputs per channel a convolution is faster as a product of gathered columns."""
+"""With fewer rows x·wᵀ is faster as (w·xᵀ)ᵀ."""
+FEW_OUTPUTS = 4
+"""With at most so many outputs per channel a convolution is faster as im2col and a matrix product."""
 
 
 def multiply(x_RI: Tensor, w_OI: Tensor, y_RO: Tensor) -> None:
-    """Writes x·wᵀ into y."""
+    """Computes y = x·wᵀ in place."""
     if len(x_RI) < FEW_ROWS:
         y_RO.copy_((w_OI @ x_RI.t()).t())
     else:
@@ -28,6 +28,8 @@ def multiply(x_RI: Tensor, w_OI: Tensor, y_RO: Tensor) -> None:
 
 
 class _Linear(Function):
+    """x·wᵀ + b; its backward pass updates the weight or returns its gradient."""
+
     @staticmethod
     def forward(ctx: Any, x_BI: Tensor, weight: Tensor, bias: Tensor | None, sgd: SgdInBackward) -> Tensor:
         x_RI = x_BI.reshape(-1, x_BI.shape[-1])
@@ -46,15 +48,16 @@ class _Linear(Function):
         x_RI, weight = ctx.saved_tensors
         g_RO = g_BO.reshape(-1, len(weight))
         gx = (g_RO @ weight).view(ctx.shape) if ctx.needs_input_grad[0] else None
-        return gx, *_weights(ctx, weight, g_RO, [(weight, x_RI)]), None
+        return gx, *_weight_gradient(ctx, weight, g_RO, [(weight, x_RI)]), None
 
 
-def _weights(
+def _weight_gradient(
     ctx: Any, weight: Tensor, g_RO: Tensor, parts: list[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Moves the weight, or returns its gradient where it has more than one use; and returns the bias's.
+    """Returns the gradients of weight and bias; that of the weight is None if it is updated here.
 
-    `parts` are views of the weight with the inputs that each was multiplied with.
+    The weight is updated here if it is used once in this step. `parts` are views of the weight and the inputs
+    that each was multiplied with.
     """
     sgd: SgdInBackward = ctx.sgd
     bias_gradient = g_RO.sum(0) if ctx.needs_input_grad[2] else None
@@ -62,94 +65,104 @@ def _weights(
         return None, bias_gradient
     if sgd.uses[weight] == 1:
         for view_OI, x_RI in parts:
-            sgd.along_product(weight, view_OI, g_RO, x_RI)
+            sgd.update_by_product(weight, view_OI, g_RO, x_RI)
         return None, bias_gradient
     gradient = torch.zeros_like(weight)
     for view_OI, x_RI in parts:
-        place = view_OI.storage_offset() - weight.storage_offset()
-        gradient.as_strided(view_OI.shape, view_OI.stride(), place).addmm_(g_RO.t(), x_RI)
+        offset = view_OI.storage_offset() - weight.storage_offset()
+        gradient.as_strided(view_OI.shape, view_OI.stride(), offset).addmm_(g_RO.t(), x_RI)
     return gradient, bias_gradient
 
 
 def linear(layer: nn.Linear, sgd: SgdInBackward, x_BI: Tensor) -> Tensor:
-    """Returns what the layer does, and moves its weights in the backward pass."""
-    sgd.used(layer.weight)
+    """The forward pass of a Linear layer whose weight is updated in the backward pass."""
+    sgd.count_use(layer.weight)
     return _Linear.apply(x_BI, layer.weight, layer.bias, sgd)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A convolution along one axis, without the taps that never meet a pixel."""
+    """The geometry of a convolution along one axis, without taps (kernel entries) that meet only padding."""
 
     size: int
+    """Pixels of the input."""
     stride: int
     outputs: int
     first: int
+    """The first tap in use."""
     taps: int
+    """The number of taps in use."""
     before: int
-    """Zeros before the image that the taps reach."""
+    """Padding before the first pixel that the taps in use reach."""
     after: int
 
-    def met(self, tap: int) -> tuple[slice, slice]:
-        """Returns which outputs see a pixel through this tap, and these pixels."""
-        at = tap - self.before
-        low = max(0, -(at // self.stride))
-        high = min(self.outputs, -((at - self.size) // self.stride))
-        return slice(low, high), slice(low * self.stride + at, (high - 1) * self.stride + at + 1, self.stride)
+    def valid(self, tap: int) -> tuple[slice, slice]:
+        """Returns the outputs for which this tap meets a pixel, and these pixels."""
+        shift = tap - self.before
+        low = max(0, -(shift // self.stride))
+        high = min(self.outputs, -((shift - self.size) // self.stride))
+        pixels = slice(low * self.stride + shift, (high - 1) * self.stride + shift + 1, self.stride)
+        return slice(low, high), pixels
 
 
 @cache
-def axis(size: int, kernel: int, stride: int, padding: int) -> Axis | None:
-    """Returns how a kernel lies on an axis; None where it is stranger than that."""
+def conv_axis(size: int, kernel: int, stride: int, padding: int) -> Axis | None:
+    """Returns the geometry of a kernel on an axis; None if the taps within the padding meet no pixel."""
     outputs = (size + 2 * padding - kernel) // stride + 1
-    met = [
+    used = [
         tap for tap in range(kernel) if any(0 <= o * stride + tap - padding < size for o in range(outputs))
     ]
-    if not met or met[0] > padding:
+    if not used or used[0] > padding:
         return None
-    first, taps = met[0], met[-1] + 1 - met[0]
+    first, taps = used[0], used[-1] + 1 - used[0]
     before = padding - first
     return Axis(
         size, stride, outputs, first, taps, before, max(0, (outputs - 1) * stride + taps - before - size)
     )
 
 
-def columns(x_BHWC: Tensor, down: Axis, right: Axis) -> Tensor:
-    """Returns what each output sees, [B·outputs, taps·C]: a view where nothing is seen twice."""
-    if down.before or down.after or right.before or right.after:
-        x_BHWC = pad(x_BHWC, (0, 0, right.before, right.after, down.before, down.after))
+def im2col(x_BHWC: Tensor, axis_h: Axis, axis_w: Axis) -> Tensor:
+    """Returns the input patch of each output, [B·outputs, taps·C]; a view if patches do not overlap."""
+    if axis_h.before or axis_h.after or axis_w.before or axis_w.after:
+        x_BHWC = pad(x_BHWC, (0, 0, axis_w.before, axis_w.after, axis_h.before, axis_h.after))
     x_BHWC = x_BHWC.contiguous()
     b, h, w, c = x_BHWC.stride()
     batch, channels = len(x_BHWC), x_BHWC.shape[3]
     return x_BHWC.as_strided(
-        (batch, down.outputs, right.outputs, down.taps, right.taps, channels),
-        (b, h * down.stride, w * right.stride, h, w, c),
-    ).reshape(batch * down.outputs * right.outputs, down.taps * right.taps * channels)
+        (batch, axis_h.outputs, axis_w.outputs, axis_h.taps, axis_w.taps, channels),
+        (b, h * axis_h.stride, w * axis_w.stride, h, w, c),
+    ).reshape(batch * axis_h.outputs * axis_w.outputs, axis_h.taps * axis_w.taps * channels)
 
 
-def scatter_columns(x_RI: Tensor, batch: int, down: Axis, right: Axis) -> Tensor:
-    """Adds columns to the pixels that they came from, the transpose of `columns`: [B, H, W, C]."""
-    seen = x_RI.view(batch, down.outputs, right.outputs, down.taps, right.taps, -1)
-    if down.taps == right.taps == down.stride == right.stride == 1 and not down.before and not right.before:
-        return seen[:, :, :, 0, 0]
-    x_BHWC = x_RI.new_zeros(batch, down.size, right.size, seen.shape[-1])
-    for row in range(down.taps):
-        from_rows, to_rows = down.met(row)
-        for column in range(right.taps):
-            from_columns, to_columns = right.met(column)
-            x_BHWC[:, to_rows, to_columns] += seen[:, from_rows, from_columns, row, column]
+def col2im(x_RI: Tensor, batch: int, axis_h: Axis, axis_w: Axis) -> Tensor:
+    """Returns the columns summed into their pixels, [B, H, W, C]: the transpose of `im2col`."""
+    patches = x_RI.view(batch, axis_h.outputs, axis_w.outputs, axis_h.taps, axis_w.taps, -1)
+    if (
+        axis_h.taps == axis_w.taps == axis_h.stride == axis_w.stride == 1
+        and not axis_h.before
+        and not axis_w.before
+    ):
+        return patches[:, :, :, 0, 0]
+    x_BHWC = x_RI.new_zeros(batch, axis_h.size, axis_w.size, patches.shape[-1])
+    for row in range(axis_h.taps):
+        from_rows, to_rows = axis_h.valid(row)
+        for column in range(axis_w.taps):
+            from_columns, to_columns = axis_w.valid(column)
+            x_BHWC[:, to_rows, to_columns] += patches[:, from_rows, from_columns, row, column]
     return x_BHWC
 
 
-def tiles(weight: Tensor, down: Axis, right: Axis) -> list[Tensor]:
-    """Returns the taps in use as matrices, views of a weight in channels-last order [O, H, W, I]."""
+def weight_matrices(weight: Tensor, axis_h: Axis, axis_w: Axis) -> list[Tensor]:
+    """Returns the taps in use as matrices [O, taps·I], views of a channels-last weight [O, H, W, I]."""
     w_OHWI = weight.permute(0, 2, 3, 1)
-    used = w_OHWI[:, down.first : down.first + down.taps, right.first : right.first + right.taps]
-    rows = [used] if right.taps == weight.shape[3] or down.taps == 1 else list(used.split(1, 1))
+    used = w_OHWI[:, axis_h.first : axis_h.first + axis_h.taps, axis_w.first : axis_w.first + axis_w.taps]
+    rows = [used] if axis_w.taps == weight.shape[3] or axis_h.taps == 1 else list(used.split(1, 1))
     return [row.view(len(weight), -1) for row in rows]
 
 
 class _Convolution(Function):
+    """A convolution by im2col; its backward pass updates the weight or returns its gradient."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -157,15 +170,15 @@ class _Convolution(Function):
         weight: Tensor,
         bias: Tensor | None,
         sgd: SgdInBackward,
-        down: Axis,
-        right: Axis,
+        axis_h: Axis,
+        axis_w: Axis,
     ) -> Tensor:
-        x_RI = columns(x_BCHW.permute(0, 2, 3, 1), down, right)
+        x_RI = im2col(x_BCHW.permute(0, 2, 3, 1), axis_h, axis_w)
         ctx.save_for_backward(x_RI, weight)
-        parts = tiles(weight, down, right)
-        ctx.sgd, ctx.parts, ctx.down, ctx.right, ctx.batch = sgd, parts, down, right, len(x_BCHW)
+        parts = weight_matrices(weight, axis_h, axis_w)
+        ctx.sgd, ctx.parts, ctx.axis_h, ctx.axis_w, ctx.batch = sgd, parts, axis_h, axis_w, len(x_BCHW)
         y_BOHW = torch.empty(
-            (len(x_BCHW), len(weight), down.outputs, right.outputs),
+            (len(x_BCHW), len(weight), axis_h.outputs, axis_w.outputs),
             dtype=x_RI.dtype,
             device=x_RI.device,
             memory_format=torch.channels_last,
@@ -189,44 +202,45 @@ class _Convolution(Function):
             gx_RI = torch.empty_like(x_RI)
             for part_OI, gx_part in zip(parts, gx_RI.chunk(len(parts), 1), strict=True):
                 torch.mm(g_RO, part_OI, out=gx_part)
-            gx = scatter_columns(gx_RI, ctx.batch, ctx.down, ctx.right).permute(0, 3, 1, 2)
+            gx = col2im(gx_RI, ctx.batch, ctx.axis_h, ctx.axis_w).permute(0, 3, 1, 2)
         inputs = x_RI.chunk(len(parts), 1)
-        return gx, *_weights(ctx, weight, g_RO, list(zip(parts, inputs, strict=True))), None, None, None
+        pairs = list(zip(parts, inputs, strict=True))
+        return gx, *_weight_gradient(ctx, weight, g_RO, pairs), None, None, None
 
 
 def convolution(layer: nn.Conv2d, sgd: SgdInBackward, x_BCHW: Tensor) -> Tensor:
-    """Returns what the layer does; where it is small or pointwise, as a product."""
-    (down, right), weight, bias = _axes(layer, x_BCHW), layer.weight, layer.bias
-    if down is None or right is None:
+    """The forward pass of a convolution: a matrix product if it is small or pointwise, else torch's own."""
+    (axis_h, axis_w), weight, bias = _axes(layer, x_BCHW), layer.weight, layer.bias
+    if axis_h is None or axis_w is None:
         return layer._conv_forward(x_BCHW, weight, bias)
     if layer.groups > 1:
-        return _depthwise(x_BCHW, weight, bias, down, right)
-    sgd.used(weight)
-    return _Convolution.apply(x_BCHW, weight, bias, sgd, down, right)
+        return _depthwise(x_BCHW, weight, bias, axis_h, axis_w)
+    sgd.count_use(weight)
+    return _Convolution.apply(x_BCHW, weight, bias, sgd, axis_h, axis_w)
 
 
-def _depthwise(x_BCHW: Tensor, weight: Tensor, bias: Tensor | None, down: Axis, right: Axis) -> Tensor:
-    """Returns a convolution of each channel with its own kernel that has one output: a sum over pixels."""
-    used = weight[:, 0, down.first : down.first + down.taps, right.first : right.first + right.taps]
-    met = x_BCHW[:, :, : down.taps, : right.taps]
-    y_BCHW = met * used if down.taps == right.taps == 1 else (met * used).sum((2, 3), keepdim=True)
+def _depthwise(x_BCHW: Tensor, weight: Tensor, bias: Tensor | None, axis_h: Axis, axis_w: Axis) -> Tensor:
+    """Returns a depthwise convolution with one output per channel: a weighted sum over pixels."""
+    used = weight[:, 0, axis_h.first : axis_h.first + axis_h.taps, axis_w.first : axis_w.first + axis_w.taps]
+    pixels = x_BCHW[:, :, : axis_h.taps, : axis_w.taps]
+    y_BCHW = pixels * used if axis_h.taps == axis_w.taps == 1 else (pixels * used).sum((2, 3), keepdim=True)
     return y_BCHW if bias is None else y_BCHW + bias[:, None, None]
 
 
 def _axes(layer: nn.Conv2d, x_BCHW: Tensor) -> tuple[Axis | None, Axis | None]:
-    """Returns both axes of a convolution that is better done as a product."""
+    """Returns the geometry along both axes; (None, None) if torch's own convolution is to be used."""
     if isinstance(layer.padding, str) or layer.padding_mode != "zeros" or layer.dilation != (1, 1):
         return None, None
     if x_BCHW.dim() != 4:
         return None, None
     size = zip(x_BCHW.shape[2:], layer.kernel_size, layer.stride, layer.padding, strict=True)
-    down, right = (axis(*each) for each in size)
-    if down is None or right is None:
+    axis_h, axis_w = (conv_axis(*each) for each in size)
+    if axis_h is None or axis_w is None:
         return None, None
-    places = down.outputs * right.outputs
+    outputs = axis_h.outputs * axis_w.outputs
     if layer.groups > 1:
-        whole = not (down.before or down.after or right.before or right.after)
-        good = layer.groups == layer.in_channels == layer.out_channels and places == 1 and whole
+        padded = axis_h.before or axis_h.after or axis_w.before or axis_w.after
+        suits = layer.groups == layer.in_channels == layer.out_channels and outputs == 1 and not padded
     else:
-        good = layer.kernel_size == (1, 1) or places <= FEW_PLACES
-    return (down, right) if good else (None, None)
+        suits = layer.kernel_size == (1, 1) or outputs <= FEW_OUTPUTS
+    return (axis_h, axis_w) if suits else (None, None)

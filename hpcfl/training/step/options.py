@@ -1,4 +1,4 @@
-"""Which way a run's networks compute: fixed by the configuration and the kind of device, never timed."""
+"""How networks compute a training step: fixed by configuration and device type, never by timing."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hpcfl.training.step.sgd import SMALL, Sgd, SgdInBackward
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Every choice that may change last bits, but for threads and batch sizes."""
+    """The choices, besides threads and batch sizes, that may change the last bits of results."""
 
     direct: bool = True
-    """Parameters move in the backward pass."""
+    """Parameters are updated during the backward pass."""
     products: bool = True
-    """Linear layers and small convolutions are matrix products that move their weights themselves."""
+    """Linear layers and small convolutions are matrix products that update their own weights."""
     channels_last: bool = True
-    """Images and their kernels lie in memory pixel by pixel, all channels of a pixel together."""
+    """Images and convolution weights are stored in torch's channels-last format."""
     bfloat16: bool = False
-    """Networks compute in 16 bits (torch's autocast); parameters, losses and prototypes have 32."""
+    """Networks compute in bfloat16 (torch's autocast); parameters, losses and prototypes are float32."""
     graphs: bool = False
-    """Full batches are recorded once per client and round and replayed: CUDA graphs."""
+    """CUDA graphs: the step of a full batch is captured once per client and round and replayed."""
 
     def __str__(self) -> str:
         chosen = [name.replace("_", " ") for name, value in vars(self).items() if value]
@@ -39,18 +39,18 @@ class StepOptions:
     def memory_format(self) -> torch.memory_format:
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
-    def arithmetic(self, device: str) -> AbstractContextManager[object]:
-        """Returns the context in which networks compute."""
+    def autocast(self, device: str) -> AbstractContextManager[object]:
+        """Returns the context for forward passes: torch's autocast, or none."""
         return torch.autocast(device, torch.bfloat16) if self.bfloat16 else nullcontext()
 
     def sgd(self, network: nn.Module, settings: TrainConfig) -> Sgd:
-        """Returns how the network's parameters move; some of its layers may then move theirs themselves."""
+        """Returns the optimiser; with `products` it also replaces the forward method of suitable layers."""
         if not self.direct:
             return Sgd(network, settings)
         sgd = SgdInBackward(network, settings)
         for layer in network.modules() if self.products else ():
             if not isinstance(getattr(layer, "weight", None), nn.Parameter):
-                continue  # it is computed from others
+                continue  # a weight that is computed, for example by a parametrisation
             if type(layer) is nn.Linear and layer.weight.numel() > SMALL:
                 layer.forward = partial(linear, layer, sgd)  # type: ignore[method-assign]
             elif type(layer) is nn.Conv2d:
@@ -59,14 +59,14 @@ class StepOptions:
 
 
 def step_options(runtime: RuntimeConfig, device: str, architecture: str) -> StepOptions:
-    """Returns how a network computes on a kind of device, cpu or cuda.
+    """Returns the options of an architecture on a device type, cpu or cuda.
 
-    A user's own network is left alone unless he says that it may be changed: it may look at its tensors'
-    memory (`view` after a convolution), or use a layer's weights by itself.
+    A user's own network is trained plainly unless runtime.step = 'direct': it may depend on the memory format
+    (`view` after a convolution) or use the weights of a layer directly.
     """
     bfloat16 = runtime.precision == "bfloat16"
-    fits = device == "cpu" and not bfloat16 and not is_user_defined(architecture)
-    direct = runtime.step == "direct" or (runtime.step == "auto" and fits)
+    safe = device == "cpu" and not bfloat16 and not is_user_defined(architecture)
+    direct = runtime.step == "direct" or (runtime.step == "auto" and safe)
     channels_last = direct or (bfloat16 and not is_user_defined(architecture))
     return StepOptions(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
 
@@ -74,11 +74,13 @@ def step_options(runtime: RuntimeConfig, device: str, architecture: str) -> Step
 def all_step_options(
     runtime: RuntimeConfig, device: str, architectures: Iterable[str]
 ) -> dict[str, StepOptions]:
-    """Returns how each network of a run computes."""
+    """Returns the options of each architecture of a run."""
     return {name: step_options(runtime, device, name) for name in architectures}
 
 
-def describe_options(ways: Mapping[str, StepOptions]) -> str:
-    """Returns how networks compute: once, if all do so alike."""
-    alike = {str(way) for way in ways.values()}
-    return alike.pop() if len(alike) == 1 else ", ".join(f"{name}: {way}" for name, way in ways.items())
+def describe_options(options: Mapping[str, StepOptions]) -> str:
+    """Returns the options as text: once if all architectures have the same, else by architecture."""
+    distinct = {str(value) for value in options.values()}
+    if len(distinct) == 1:
+        return distinct.pop()
+    return ", ".join(f"{name}: {value}" for name, value in options.items())

@@ -1,4 +1,4 @@
-"""v ← μv + g, w ← w − ηv: while gradients flow back, or all at once after them."""
+"""SGD with momentum, v ← μv + g, w ← w − ηv: after the backward pass, or during it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from torch import Tensor, nn
 from hpcfl.config.schema import TrainConfig
 from hpcfl.errors import Fatal
 
-UNSEEN = "a network uses the weights of a layer by themselves: train it with runtime.step = 'plain'"
+WEIGHTS_USED_DIRECTLY = (
+    "a network uses the weights of a layer by themselves: train it with runtime.step = 'plain'"
+)
 SMALL = 8192
-"""Weights so few that torch's own layer does as well, and that wait for each other to move together."""
+"""Parameters with at most so many elements gain nothing from a custom layer; they are updated together."""
 
 
 class Sgd:
-    """Torch's way: every gradient is kept until all are there.
+    """SGD that updates all parameters after the backward pass.
 
-    torch's own optimisers load its compiler: a second of CPU time per rank.
+    torch.optim is not used because it imports torch's compiler: a second of CPU time per rank.
     """
 
     def __init__(self, network: nn.Module, settings: TrainConfig):
@@ -26,28 +28,29 @@ class Sgd:
         self.lr, self.momentum = settings.lr, settings.momentum
         self.velocity: dict[Tensor, Tensor] = {}
 
-    def begin(self) -> None:
-        """Starts anew, as in every round."""
+    def reset(self) -> None:
+        """Clears the momentum, as at the start of every round."""
         self.velocity.clear()
 
     def step(self, loss: Tensor) -> None:
-        """Moves the parameters along the gradients of the loss, which are then gone."""
+        """Computes the gradients of the loss, updates the parameters and drops the gradients."""
         loss.backward()
-        self._together()
+        self._update_all()
 
-    def _together(self) -> None:
-        moved = [p for p in self.parameters if p.grad is not None]
-        if not moved:
+    def _update_all(self) -> None:
+        """Updates every parameter that has a gradient."""
+        parameters = [p for p in self.parameters if p.grad is not None]
+        if not parameters:
             return
         with torch.no_grad():
-            change = [p.grad for p in moved if p.grad is not None]
+            update = [p.grad for p in parameters if p.grad is not None]
             if self.momentum:
-                velocity = [self._velocity(p) for p in moved]
+                velocity = [self._velocity(p) for p in parameters]
                 torch._foreach_mul_(velocity, self.momentum)
-                torch._foreach_add_(velocity, change)
-                change = velocity
-            torch._foreach_add_(moved, change, alpha=-self.lr)
-        for parameter in moved:
+                torch._foreach_add_(velocity, update)
+                update = velocity
+            torch._foreach_add_(parameters, update, alpha=-self.lr)
+        for parameter in parameters:
             parameter.grad = None
 
     def _velocity(self, parameter: Tensor) -> Tensor:
@@ -57,45 +60,46 @@ class Sgd:
 
 
 class SgdInBackward(Sgd):
-    """Every large parameter moves as soon as its gradient is known, which is then dropped.
+    """SGD that updates each large parameter as soon as its gradient is known, and drops the gradient.
 
-    A layer that knows its gradient as a product may move its weights by `along_product`, so that the gradient
-    never exists. That is right only for weights that are used once in a step: `uses` counts.
+    A layer whose gradient is a matrix product may update its weight by `update_by_product`, which never
+    stores the gradient. That is correct only for weights used once in a step: `uses` counts them.
     """
 
     def __init__(self, network: nn.Module, settings: TrainConfig):
         super().__init__(network, settings)
         self.uses: Counter[Tensor] = Counter()
-        self.moved: set[Tensor] = set()
+        self.updated: set[Tensor] = set()
         for parameter in self.parameters:
             if parameter.numel() > SMALL:
-                parameter.register_post_accumulate_grad_hook(self._arrived)
+                parameter.register_post_accumulate_grad_hook(self._update_one)
 
-    def begin(self) -> None:
-        super().begin()
-        self._forget()
+    def reset(self) -> None:
+        super().reset()
+        self._clear_counts()
 
-    def _forget(self) -> None:
+    def _clear_counts(self) -> None:
         self.uses.clear()
-        self.moved.clear()
+        self.updated.clear()
 
-    def used(self, weight: Tensor) -> None:
-        """Counts a use that will have a gradient."""
+    def count_use(self, weight: Tensor) -> None:
+        """Counts a use of a weight in a forward pass with gradients."""
         self.uses[weight] += torch.is_grad_enabled()
 
     def step(self, loss: Tensor) -> None:
         try:
             loss.backward()
         except RuntimeError as error:
-            raise Fatal(UNSEEN) if "inplace operation" in str(error) else error from None
-        if any(parameter.grad is not None for parameter in self.moved):
-            raise Fatal(UNSEEN)
-        self._together()
-        self._forget()
+            raise Fatal(WEIGHTS_USED_DIRECTLY) if "inplace operation" in str(error) else error from None
+        if any(parameter.grad is not None for parameter in self.updated):
+            raise Fatal(WEIGHTS_USED_DIRECTLY)
+        self._update_all()
+        self._clear_counts()
 
     @torch.no_grad()
-    def _arrived(self, parameter: Tensor) -> None:
-        if parameter.grad is None or parameter in self.moved:
+    def _update_one(self, parameter: Tensor) -> None:
+        """Updates a parameter once its gradient is accumulated: a hook of autograd."""
+        if parameter.grad is None or parameter in self.updated:
             return
         gradient = parameter.grad
         if self.momentum:
@@ -103,13 +107,13 @@ class SgdInBackward(Sgd):
         parameter.add_(gradient, alpha=-self.lr)
         parameter.grad = None
 
-    def along_product(self, parameter: Tensor, view_OI: Tensor, g_RO: Tensor, x_RI: Tensor) -> None:
-        """Moves a part of a parameter along gᵀx, which is added to it by the multiplication itself."""
-        self.moved.add(parameter)
+    def update_by_product(self, parameter: Tensor, view_OI: Tensor, g_RO: Tensor, x_RI: Tensor) -> None:
+        """Updates a view of a parameter by its gradient gᵀx, added in the matrix product itself (addmm)."""
+        self.updated.add(parameter)
         if not self.momentum:
             view_OI.addmm_(g_RO.t(), x_RI, alpha=-self.lr)
             return
-        place = view_OI.storage_offset() - parameter.storage_offset()
-        velocity_OI = self._velocity(parameter).as_strided(view_OI.shape, view_OI.stride(), place)
+        offset = view_OI.storage_offset() - parameter.storage_offset()
+        velocity_OI = self._velocity(parameter).as_strided(view_OI.shape, view_OI.stride(), offset)
         velocity_OI.addmm_(g_RO.t(), x_RI, beta=self.momentum)
         view_OI.add_(velocity_OI, alpha=-self.lr)

@@ -1,0 +1,97 @@
+"""The commands on datasets: `hpcfl data`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def data() -> None:
+    """Prepare datasets once, where there is internet, and look at how they are dealt."""
+
+
+ROOT = click.option(
+    "--root", metavar="DIR", help="Where prepared datasets lie. [default: $HPCFL_DATA, else data]"
+)
+
+
+@data.command("list")
+@ROOT
+def list_(root: str | None) -> None:
+    """List what can be prepared, and what is."""
+    from rich.table import Table
+
+    from hpcfl.config.schema import DataConfig
+    from hpcfl.data.prepared_file import is_prepared, prepared_names, prepared_path
+    from hpcfl.data.sources.registry import KNOWN_DATASETS
+    from hpcfl.utils.formatting import console
+
+    directory = Path(root or DataConfig().root)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    names = [*KNOWN_DATASETS, *(name for name in prepared_names(directory) if name not in KNOWN_DATASETS)]
+    for name in names:
+        path = prepared_path(directory, name)
+        about = KNOWN_DATASETS[name].about if name in KNOWN_DATASETS else "your own"
+        table.add_row(name, about, _describe_prepared(path) if is_prepared(path) else "not prepared")
+    console().print(f"in {directory}:")
+    console().print(table)
+
+
+def _describe_prepared(path: Path) -> str:
+    """Returns what a prepared file holds, or why it cannot be read."""
+    from hpcfl.data.prepare import describe
+    from hpcfl.data.prepared_file import open_prepared
+    from hpcfl.errors import BadInput
+
+    try:
+        dataset = open_prepared(path)
+        return f"{describe(dataset)}; {dataset.provenance['prepared']}"
+    except BadInput as problem:
+        return str(problem)
+
+
+@data.command()
+@click.argument("name")
+@ROOT
+@click.option("--source", metavar="PATH", help="Files fetched before, or your own data; then no download.")
+@click.option("--size", type=click.IntRange(1, 4096), help="Bring all images to SIZE × SIZE.")
+@click.option("--fresh", is_flag=True, help="Make it again if it is there.")
+def prepare(name: str, source: str | None, root: str | None, size: int | None, fresh: bool) -> None:
+    """Make DIR/NAME.h5 from a known dataset or from your own data.
+
+    NAME is one that `hpcfl data list` shows, or a new one for what --source gives: an .npz (x: uint8 images,
+    y: labels, perhaps writer), a folder with one directory of images per class, or a dataset of torchvision,
+    torchvision:CLASS[:DIRECTORY].
+    """
+    from hpcfl.config.schema import DataConfig
+    from hpcfl.data.prepare import prepare
+
+    # a batch system's SIGTERM becomes an exit, so that temporary files are removed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for line in prepare(name, source, root or DataConfig().root, size, fresh):
+        print(line, flush=True)
+
+
+@data.command("show")
+@click.argument("name")
+@ROOT
+@click.option("--config", metavar="C.toml", help="Whose partition is shown; without, the quick start's.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    multiple=True,
+    help="Picture (.png, .pdf, .svg), counts (.csv) or the split itself (.npz); repeatable. "
+    "[default: NAME-PARTITION.png]",
+)
+def show_data(
+    name: str, root: str | None, config: str | None, settings: tuple[str, ...], out: tuple[str, ...]
+) -> None:
+    """Show which client has how many samples of which class."""
+    from hpcfl.plan.partition import print_partition
+
+    print_partition(name, root, config, settings, out)

@@ -1,0 +1,63 @@
+"""The commands on logs of runs: show, diff, watch, export."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
+def show(runs: tuple[str, ...]) -> None:
+    """Show a run at a glance, several side by side, or a study by its directory."""
+    from hpcfl.report.runs import print_runs
+    from hpcfl.study.results_table import is_study, print_study
+
+    if len(runs) == 1 and is_study(runs[0]):
+        print_study(runs[0])
+    else:
+        print_runs(runs)
+
+
+@click.command()
+@click.argument("one", metavar="A.h5")
+@click.argument("other", metavar="B.h5")
+def diff(one: str, other: str) -> None:
+    """Compare the results of two runs bit for bit.
+
+    If they differ, the first round, client and dataset are named. Measured values, such as seconds, are not
+    compared. Exit codes: 0 equal, 1 different, 2 bad input.
+    """
+    from hpcfl.report.diff import print_diff
+
+    sys.exit(print_diff(one, other))
+
+
+@click.command()
+@click.argument("run", metavar="RUN.h5")
+@click.option(
+    "--every", "interval", default=2.0, show_default=True, type=click.FloatRange(0.1, 86400), help="Seconds."
+)
+@click.option("--once", is_flag=True, help="One picture, and the end.")
+def watch(run: str, interval: float, once: bool) -> None:
+    """Watch a running job from any node that sees its log.
+
+    A picture that is drawn anew on a terminal, one line per new round elsewhere; it ends when the run is
+    finished or diverged; one that is stopped meanwhile is waited for to go on. Exit codes: 0 finished,
+    stopped early or, with --once, not ended yet, 1 diverged, 2 bad input, 130 left with Ctrl-C.
+    """
+    from hpcfl.watch.command import watch_run
+
+    sys.exit(watch_run(run, interval, once))
+
+
+@click.command()
+@click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
+@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard"]))
+@click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
+def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
+    """Write runs as CSV files or for TensorBoard, each to a directory of its own."""
+    from hpcfl.export.command import print_exported
+
+    print_exported(runs, kind, out)

@@ -1,0 +1,40 @@
+"""`hpcfl diff`: are two runs equal bit for bit?"""
+
+from __future__ import annotations
+
+from hpcfl.config.identity import difference
+from hpcfl.log.compare import RESULTS, compare_runs
+from hpcfl.log.reader import Run, as_bad_input, read_log
+from hpcfl.utils.formatting import plural
+
+EQUAL, DIFFERENT = 0, 1
+ENVIRONMENT = ("device", "instructions", "onednn_max_cpu_isa", "step", "version_torch", "version_numpy")
+"""Attributes of a log that the last bits of its results may depend on."""
+
+
+def print_diff(one: str, other: str) -> int:
+    """Prints whether two runs are equal, or the first round, client and dataset that differ."""
+    a, b = read_log(one), read_log(other)
+    with as_bad_input(a.path), as_bad_input(b.path):
+        found = compare_runs(a, b)
+    if found is None:
+        print(f"equal: {plural(a.rounds_done, 'round')}, {len(RESULTS)} datasets, bit for bit")
+        return EQUAL
+    print(f"different: first in {found}")
+    if found.datasets:
+        print(f"in all {found.datasets} of {len(RESULTS)} datasets differ")
+    else:
+        print("the rounds that both have are equal")
+    for line in _reasons(a, b):
+        print(line)
+    return DIFFERENT
+
+
+def _reasons(a: Run, b: Run) -> list[str]:
+    """Returns what else differs between the runs, and may be why."""
+    found = [f"configuration: {change}"] if (change := difference(a.config, b.config)) else []
+    for name in ENVIRONMENT:
+        values = [str(run.attributes.get(name, "unknown")) for run in (a, b)]
+        if values[0] != values[1]:
+            found.append(f"{name}: {values[0]} and {values[1]}")
+    return found

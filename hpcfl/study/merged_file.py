@@ -1,0 +1,98 @@
+"""The merged file of a study, study.h5: summaries of its cells, and means over seeds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from hpcfl.errors import BadInput
+from hpcfl.log.reader import as_bad_input, study_title
+from hpcfl.log.summary import COLUMNS
+from hpcfl.runtime.lock import RunLock
+from hpcfl.study.results import (
+    Results,
+    log_attributes,
+    make_result,
+    mean_and_std,
+    read_if_valid,
+    summary_table,
+)
+from hpcfl.study.run_store import RunStore
+from hpcfl.study.study_file import Study
+from hpcfl.utils.files import move_into_place, temporary_path
+
+MERGED = "study.h5"
+
+
+def check_directory_owner(study: Study, store: RunStore) -> None:
+    """Raises if the directory's merged file is of another study, or of another scale."""
+    path = store.path / MERGED
+    if not os.path.exists(path):
+        return
+    try:
+        with as_bad_input(path), h5py.File(path, "r", locking=False) as file:
+            title = study_title(str(file.attrs["study"]), str(file.attrs["scale"]))
+    except BadInput:  # a damaged file is written again from the logs
+        return
+    if title != study.title:
+        raise BadInput(f"{store.path} is the directory of the study {title}; choose another --out")
+
+
+def write_results(study: Study, store: RunStore) -> Path:
+    """Merges the cells' logs into one file and returns its path; jobs of one study take turns."""
+    path = store.path / MERGED
+    lock = RunLock(path)
+    lock.acquire(timeout=60.0)
+    try:
+        cells = []
+        for cell in study.cells:  # states are read under the lock: a cell may have ended meanwhile
+            state = store.progress(cell).state
+            # a bad cell has no log, or that of another run
+            if state != "bad" and (run := read_if_valid(store.log(cell))):
+                cells.append(make_result(run, log_attributes(study, cell), state))
+        with temporary_path(path) as part:
+            with h5py.File(part, "w") as file:
+                _write_datasets(file, Results(study.name, study.scale, tuple(cells)))
+                file.attrs["about"], file.attrs["file"] = study.about, study.text
+            move_into_place(part, path)
+    finally:
+        lock.release()
+    return path
+
+
+def _write_datasets(file: h5py.File, results: Results) -> None:
+    """Writes /cell (one row per cell), /group (one per group of seeds) and /curve (by group and round)."""
+    text = h5py.string_dtype()
+    groups = list(results.groups.values())
+    file.attrs.update(kind="study", study=results.name, scale=results.scale)
+    for name in ("name", "block", "status"):
+        file.create_dataset(f"/cell/{name}", data=[getattr(c, name) for c in results], dtype=text)
+    file.create_dataset("/cell/values", data=[json.dumps(dict(c.values)) for c in results], dtype=text)
+    file["/cell/rounds"] = np.array([cell.rounds for cell in results], dtype=np.int64)
+    order = {cell.name: number for number, cells in enumerate(groups) for cell in cells}
+    file["/cell/group"] = np.array([order.get(cell.name, -1) for cell in results], dtype=np.int64)
+    table = summary_table(results.cells).reshape(len(results.cells), len(COLUMNS))
+    for column, name in enumerate(COLUMNS):
+        file[f"/cell/{name}"] = table[:, column]
+    file.create_dataset("/group/block", data=[block for block, *_ in results.groups], dtype=text)
+    file.create_dataset("/group/values", data=[values for _, values, _ in results.groups], dtype=text)
+    file["/group/seeds"] = np.array([len(cells) for cells in groups], dtype=np.int64)
+    spreads = [mean_and_std(summary_table(cells)) for cells in groups]
+    longest = max((len(cell.accuracy) for cell in results), default=0)
+    curves = [mean_and_std(np.array([_pad(cell.accuracy, longest) for cell in cells])) for cells in groups]
+    for index, statistic in enumerate(("mean", "std")):
+        values = np.array([pair[index] for pair in spreads]).reshape(len(groups), len(COLUMNS))
+        for column, name in enumerate(COLUMNS):
+            file[f"/group/{name}_{statistic}"] = values[:, column]
+        file[f"/curve/accuracy_{statistic}"] = np.array([pair[index] for pair in curves]).reshape(
+            len(groups), longest
+        )
+
+
+def _pad(values: np.ndarray, length: int) -> np.ndarray:
+    """Returns the values extended by NaN to a length."""
+    return np.concatenate([values, np.full(length - len(values), np.nan)])

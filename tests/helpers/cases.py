@@ -1,0 +1,129 @@
+"""Runs that must give the same bits on any number of ranks, and how results are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hpcfl.data.prepare import prepare
+from hpcfl.engine.launch import launch_train
+from hpcfl.methods.catalogue import CATALOGUE
+from tests.helpers import layouts
+
+SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=2"]
+
+FEW = ["data.samples_per_class=200", "federation.rounds=3", "models.features=8", "federation.participation=2"]
+"""So few participants that classes are absent from a round."""
+KSHOT = [
+    *("method.name=fedsap-ssl", "method.semi=2", "method.curriculum_start=1", "method.curriculum_end=3"),
+    *("partition.name=nway_kshot", "partition.shots=9", "partition.unlabelled=9", "method.own_classes=true"),
+]
+"""Few labelled samples, a few unlabelled ones that are used after two rounds."""
+METHODS = tuple(CATALOGUE)
+OWN = {
+    **{name: ["method.server_epochs=3"] for name in METHODS if "tgp" in name},
+    "fedsap": ["method.curriculum_start=1", "method.curriculum_end=3"],
+    "fedsap-ssl": [*KSHOT, "method.semi=1"],
+}
+"""What some methods need beside their name."""
+
+WAYS = {
+    "pinned": ["runtime.placement=pinned"],
+    "mapped": ["runtime.arena=mapped"],
+    "private": ["runtime.arena=private"],
+    "nodes": ["runtime.pretend_nodes=3"],
+}
+"""Other ways to do the same run."""
+
+CASES = {
+    "full": SMALL,
+    "partial": [
+        *SMALL,
+        "federation.participation=0.3",
+        "method.aggregate=mean",
+        "log.evaluate_every=3",
+        "train.epochs=2",
+        "train.momentum=0.5",
+    ],
+    "few": [*SMALL, "federation.participation=2", "method.prototypes=running", "method.forget=true"],
+    "iid": [*SMALL, "method.name=local", "partition.name=iid"],
+    "rare": [
+        *SMALL,
+        "federation.participation=0.2",
+        "federation.clients=30",
+        "log.evaluate_every=2",
+        "partition.alpha=1.0",
+    ],
+    "images": [
+        *("data.name=tiny", "federation.clients=6", "federation.rounds=3", "models.features=8"),
+        *("partition.name=pathological", "partition.classes_per_client=3"),
+        "train.augment=['crop', 'flip', 'randaugment']",
+    ],
+    "networks": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=2", "models.features=64"),
+        "models.list=['resnet10', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
+        *("models.head=htc4", "train.batch_size=7", "train.momentum=0.5", "partition.name=iid"),
+    ],
+    "plain": [
+        *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.step=plain"),
+    ],
+    "bfloat16": [
+        *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.precision=bfloat16"),
+    ],
+    **{name: [*FEW, f"method.name={name}", *OWN.get(name, [])] for name in METHODS},
+    "simplex in the plane": [*FEW, "method.name=simplex", "models.features=2"],  # Thomson and L-BFGS
+    "anchor with shared dimensions": [*FEW, "method.name=anchor", "models.features=4"],
+    "sparse thomson": [*FEW, "method.name=protonorm", "method.sparsity=0.5", "method.aggregate=ppa"],
+    "unlabelled images": [
+        *("data.name=tiny", "federation.clients=6", "federation.participation=0.5", "models.features=16"),
+        *("federation.rounds=5", "models.list=['cnn_femnist', 'resnet4']", "train.batch_size=8"),
+        *(*KSHOT, "partition.ways=2", "partition.shots=5", "partition.unlabelled=8"),
+        *("train.momentum=0.5", "method.proxy_scale=8.0"),
+    ],
+    "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
+}
+
+STUDY = """
+[set]
+data.samples_per_class = 200
+federation.rounds = 4
+models.features = 8
+log.prototypes_every = 2
+[[block]]
+name = "ranks"
+grid.ranks = [1, 2, 3, 999]
+[[block]]
+name = "other"
+cells = [{train.lr = 1e30}, {train.lr = 0.01}, {partition.name = "pathological", train.lr = 0.1}]
+set.partition.classes_per_client = 9
+"""
+"""The case `full` on several numbers of ranks; a cell that diverges, one that is refused."""
+
+
+FEW_RANKS = 5
+MANY_RANKS = ("full", "partial", "few", "iid", "rare", "images", "networks", "diverging")
+"""On more ranks than a few, all runs would take too long."""
+
+
+def runs(ranks: int) -> dict[str, list[str]]:
+    """Returns the settings of every run on so many ranks."""
+    cases = {name: settings for name, settings in CASES.items() if ranks <= FEW_RANKS or name in MANY_RANKS}
+    return cases | {way: [*CASES["rare"], *settings] for way, settings in WAYS.items()}
+
+
+def prepare_images(root: Path) -> None:
+    """Prepares the dataset `tiny` that some of the cases train on."""
+    x, y = layouts.images(180, 16), np.arange(180) % 5
+    np.savez(root / "tiny.npz", x=x, y=y)
+    assert list(prepare("tiny", str(root / "tiny.npz"), str(root), None, False))
+
+
+def run_cases(directory: Path, root: Path) -> dict[str, int]:
+    """Runs all cases in this process, one log each, and returns their exit codes."""
+    return {
+        name: launch_train(None, [*settings, f"data.root={root}"], str(directory / f"{name}.h5"), False)
+        for name, settings in CASES.items()
+    }
