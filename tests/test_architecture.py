@@ -16,8 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = (
     {"errors"},
-    {"utils"},
-    {"config"},
+    {"share", "utils"},
+    {"config", "metrics"},
     {"comm", "data", "methods", "models"},
     {"federation"},
     {"log", "runtime", "training"},

@@ -13,8 +13,8 @@ from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.network import Network
 from hpcfl.runtime.devices import seed_torch
+from hpcfl.training.epochs import batches
 from hpcfl.training.samples import SampleSource
-from hpcfl.training.trainer import batches
 from hpcfl.utils import seeds
 
 

@@ -53,6 +53,21 @@ def bench_step(
     return run_guarded(comm, body)
 
 
+def bench_ablation(
+    path: str | None, settings: Sequence[str], repeats: int, samples: int, parts: Sequence[str]
+) -> int:
+    """Measures the step without one part after the other, prints, and returns the exit code."""
+    if launcher := find_launcher():
+        raise BadInput(f"--ablate: runs on one process; start it without {launcher.name}")
+    if repeats < 2:
+        raise BadInput(f"--repeats {repeats}: must be at least 2 with --ablate, the first is not counted")
+    plan = short_plan(plan_run(load_config(path, settings)), samples)
+    from hpcfl.bench.step_ablation import print_ablation
+
+    print_ablation(plan, repeats, parts)
+    return DONE
+
+
 def short_plan(plan: RunPlan, samples: int) -> RunPlan:
     """Returns a plan with one client per architecture, each with `samples` to train and a third to test."""
     config = plan.config.model_copy(update={"train": plan.config.train.model_copy(update={"augment": []})})

@@ -10,7 +10,9 @@ import torch
 from hpcfl.bench.plain_loop import PlainLoop
 from hpcfl.bench.step_table import OURS, PLAIN
 from hpcfl.comm.serial import SerialCommunicator
-from hpcfl.engine.worker import Worker, initial_network
+from hpcfl.engine.client_records import ClientRecords, initial_network
+from hpcfl.engine.context import WorkerContext
+from hpcfl.engine.worker import Worker
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototype_method import PrototypeMethod, build_method
@@ -71,8 +73,9 @@ class StepComparison:
         else:
             worker = self.workers[label]
             worker.train_client(t, i, self.target)
-            worker.evaluate_local(i)
-            loss = worker.pop_metrics()[1][0].loss
+            worker.evaluate_network(i)
+            loss = float(worker.metrics.of(i)["loss"])
+            worker.metrics.pop()
         if not math.isfinite(loss):
             raise BadInput(f"{self.names[i]} diverges: nothing to compare; lower train.lr or method.weight")
         self.losses[self.names[i]].setdefault(label, loss)
@@ -84,7 +87,7 @@ def _worker(
     """Returns a worker that hosts all clients in their initial state."""
     layouts, ids = ClientLayouts(plan, options), range(len(plan.clients))
     arena = Arena(SerialCommunicator(), "private", {i: layouts.layout(i).nbytes for i in ids}, leader=True)
-    worker = Worker(plan, method, device, options, layouts, arena, ids, {})
+    records = ClientRecords(plan, layouts, arena)
     for i in ids:
-        worker.initialise(i)
-    return worker
+        records.initialise(i, {})
+    return Worker(WorkerContext(plan, method, device, options, records), ids)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpcfl.checkpoint.saved_client import SavedClient
 from hpcfl.checkpoint.store import CheckpointStore, FileRange, Manifest, state_file_name
-from hpcfl.comm.metrics_codec import SavedClient
 from hpcfl.config.schema import RuntimeConfig
 from hpcfl.errors import Fatal
 

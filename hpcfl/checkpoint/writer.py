@@ -10,8 +10,8 @@ from typing import BinaryIO, NoReturn
 
 from torch import Tensor
 
+from hpcfl.checkpoint.saved_client import SavedClient
 from hpcfl.checkpoint.store import digest, state_file_name
-from hpcfl.comm.metrics_codec import SavedClient
 from hpcfl.errors import Fatal
 
 

@@ -13,6 +13,7 @@ from hpcfl import __version__
 from hpcfl.cli.bench import bench
 from hpcfl.cli.catalog import catalog
 from hpcfl.cli.data import data
+from hpcfl.cli.jobs import jobs
 from hpcfl.cli.plan import doctor, plan
 from hpcfl.cli.runs import diff, export, show, watch
 from hpcfl.cli.study import study
@@ -72,13 +73,13 @@ def main() -> None:
 def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh: bool) -> None:
     """Run a federation, alone or under mpirun or srun.
 
-    CONFIG is a TOML file; without one the quick start runs. Exit codes: 0 done, 1 failed, 2 bad input,
-    75 stopped early: the same command goes on.
+    CONFIG is a TOML file or a name that `hpcfl catalog` lists; without one the quick start runs. Exit codes:
+    0 done, 1 failed, 2 bad input, 75 stopped early: the same command goes on.
     """
     from hpcfl.engine.launch import launch_train
 
     sys.exit(launch_train(config, settings, out, fresh))
 
 
-for command in (show, diff, watch, export, study, plan, doctor, catalog, data, bench):
+for command in (show, diff, watch, export, study, jobs, plan, doctor, catalog, data, bench):
     main.add_command(command)

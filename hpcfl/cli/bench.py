@@ -1,34 +1,76 @@
-"""The commands that measure speed: `hpcfl bench`."""
+"""The commands that measure speed, memory and overheads: `hpcfl bench`."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import click
+
+from hpcfl.errors import BadInput, RunFailed
+
+SETTINGS = click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable."
+)
 
 
 @click.group()
 def bench() -> None:
-    """Measure speed on this machine."""
+    """Measure speed, memory and overheads on this machine.
+
+    `step` and `exchange` run alone or under mpirun. `ranks`, `checkpoint`, `memory`, `data`, `plan` and
+    `study` start their ranks themselves, by the mpirun beside this Python.
+    """
+
+
+def _integer(name: str, default: int, least: int = 1, help: str | None = None) -> Callable[..., Any]:
+    """Returns an option that takes a whole number."""
+    return click.option(name, default=default, show_default=True, type=click.IntRange(least), help=help)
+
+
+def _exit_with(benchmark: Callable[..., int], **options: Any) -> NoReturn:
+    """Runs a benchmark and exits with its code; if a run that it started fails, with 1."""
+    try:
+        code = benchmark(**options)
+    except RunFailed as failure:
+        click.echo(f"hpcfl: {failure}", err=True)
+        code = 1
+    sys.exit(code)
 
 
 @bench.command()
 @click.argument("config", required=False)
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
-@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1))
-@click.option("--samples", default=320, show_default=True, type=click.IntRange(2), help="Of each client.")
+@SETTINGS
+@click.option("--repeats", type=click.IntRange(1), help="[default: 5; with --ablate 12]")
+@click.option("--samples", type=click.IntRange(2), help="Of each client. [default: 320; with --ablate 160]")
 @click.option("--each", is_flag=True, help="Also with one optimisation after the other.")
 @click.option("--json", "out", metavar="FILE", help="Keep all figures.")
 @click.option("--baseline", metavar="OLD.json", help="Compare with figures that were kept.")
-def step(config: str | None, settings: tuple[str, ...], **options: Any) -> None:
+@click.option("--ablate", is_flag=True, help="Instead: seconds with all parts of the step ÷ without one.")
+@click.option("--part", "parts", metavar="NAME", multiple=True, help="With --ablate: this one; repeatable.")
+def step(
+    config: str | None,
+    settings: tuple[str, ...],
+    repeats: int | None,
+    samples: int | None,
+    ablate: bool,
+    parts: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Local training of each architecture against the plain loop and the machine's limits.
 
     Alone or under mpirun, where all ranks work at the same time.
     """
-    from hpcfl.bench.step import bench_step
+    from hpcfl.bench.step import bench_ablation, bench_step
 
-    sys.exit(bench_step(config, settings, **options))
+    if ablate and any(options.values()):
+        raise BadInput("--ablate: goes with neither --each nor --json nor --baseline")
+    if parts and not ablate:
+        raise BadInput("--part: only with --ablate")
+    if ablate:
+        sys.exit(bench_ablation(config, settings, repeats or 12, samples or 160, parts))
+    sys.exit(bench_step(config, settings, repeats or 5, samples or 320, **options))
 
 
 @bench.command()
@@ -43,9 +85,79 @@ def exchange(rounds: int) -> None:
 @bench.command()
 @click.option("--classes", default=200, show_default=True, type=click.IntRange(2, 10_000))
 @click.option("--features", default=512, show_default=True, type=click.IntRange(2, 65_536))
-@click.option("--iterations", default=500, show_default=True, type=click.IntRange(1))
+@_integer("--iterations", 500)
 def refine(**sizes: int) -> None:
     """Prototype alignment: by difference tensor, by Gram matrix, exactly."""
     from hpcfl.bench.refine import bench_refine
 
     sys.exit(bench_refine(**sizes))
+
+
+@bench.command()
+@_integer("--many", 21, help="Ranks.")
+@_integer("--few", 3, help="Ranks.")
+@_integer("--repeats", 3)
+@SETTINGS
+def ranks(**options: Any) -> None:
+    """Wall and CPU seconds of a round on many ranks ÷ on few: the same clients, in turn."""
+    from hpcfl.bench.ranks import bench_ranks
+
+    _exit_with(bench_ranks, **options)
+
+
+@bench.command()
+@_integer("--ranks", 3)
+@_integer("--repeats", 3)
+@SETTINGS
+def checkpoint(**options: Any) -> None:
+    """Cost of a checkpoint: rounds that save against rounds of the same run that do not."""
+    from hpcfl.bench.checkpoint import bench_checkpoint
+
+    _exit_with(bench_checkpoint, **options)
+
+
+@bench.command()
+@_integer("--few", 100, help="Clients.")
+@_integer("--many", 500, help="Clients.")
+@_integer("--ranks", 3)
+def memory(**options: Any) -> None:
+    """Memory that an extra client adds to all ranks together, in units of its state."""
+    from hpcfl.bench.memory import bench_memory
+
+    _exit_with(bench_memory, **options)
+
+
+@bench.command()
+@click.option("--name", default="fmnist", show_default=True, help="A prepared dataset.")
+@click.option("--root", metavar="DIR", help="Where it lies. [default: $HPCFL_DATA, else data]")
+@_integer("--ranks", 21)
+def data(**options: Any) -> None:
+    """Memory that all ranks together hold of a prepared dataset, against its file."""
+    from hpcfl.bench.data import bench_data
+
+    _exit_with(bench_data, **options)
+
+
+@bench.command()
+@click.argument("config", required=False)
+@SETTINGS
+@_integer("--ranks", 3)
+@_integer("--rounds", 2)
+def plan(**options: Any) -> None:
+    """Memory and seconds that `hpcfl plan` predicts, against those of a run."""
+    from hpcfl.bench.plan import bench_plan
+
+    _exit_with(bench_plan, **options)
+
+
+@bench.command()
+@_integer("--cells", 60, least=7)
+@_integer("--ranks", 3)
+def study(**options: Any) -> None:
+    """Seconds that a cell of a study takes beside its rounds.
+
+    Exit code 1: more than a second, or not all cells ran in the same processes.
+    """
+    from hpcfl.bench.study import bench_study
+
+    _exit_with(bench_study, **options)

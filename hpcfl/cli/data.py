@@ -79,7 +79,7 @@ def prepare(name: str, source: str | None, root: str | None, size: int | None, f
 @data.command("show")
 @click.argument("name")
 @ROOT
-@click.option("--config", metavar="C.toml", help="Whose partition is shown; without, the quick start's.")
+@click.option("--config", metavar="CONFIG", help="Whose partition is shown; without, the quick start's.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Replace one key; repeatable.")
 @click.option(
     "--out",

@@ -11,7 +11,10 @@ import click
 
 @click.group()
 def study() -> None:
-    """Many runs from one file: a grid over any keys, continued where it was left."""
+    """Many runs from one file: a grid over any keys, continued where it was left.
+
+    STUDY is a TOML file or a name that `hpcfl catalog` lists.
+    """
 
 
 def _study_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -22,7 +25,7 @@ def _study_options(command: Callable[..., None]) -> Callable[..., None]:
             "--set", "settings", metavar="KEY=VALUE", multiple=True, help="In every cell; repeatable."
         ),
         click.option("--scale", default="full", show_default=True, help="full or small, as the file says."),
-        click.argument("path", metavar="STUDY.toml"),
+        click.argument("path", metavar="STUDY"),
     ):
         command = option(command)
     return command
@@ -66,7 +69,7 @@ def status(**arguments: Any) -> None:
     help="Longest walltime; no job asks for less than ten minutes.",
 )
 @click.option("--retry", is_flag=True, help="Cells that failed, too (not those that diverged).")
-@click.option("--script", metavar="FILE", help="The array's job script. [default: jobs/study.sbatch]")
+@click.option("--script", metavar="FILE", help="The array's job script. [default: study.sbatch of jobs/]")
 @click.option("--dry-run", is_flag=True, help="Print what would be submitted, and submit nothing.")
 @click.argument("options", metavar="[-- SBATCH-OPTIONS]", nargs=-1, type=click.UNPROCESSED)
 def submit(**arguments: Any) -> None:

@@ -1,18 +1,19 @@
 """Which run a configuration describes: its identity, and how two configurations differ.
 
 Identity depends only on values that differ from their defaults, so that a key which a user did not set never
-matters: a later version with more keys gives the same names and continues the same runs.
+matters: a later version with more keys gives the same names and continues the same runs. So a default, once
+released, must not change: a key that is to behave otherwise gets a new value, or a new name.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from hpcfl.config.schema import Config
+from hpcfl.utils.digests import digest_of
 
 WITHOUT_EFFECT = {
     "data.root",
@@ -25,17 +26,20 @@ SEED_KEYS = ("seed", "partition.seed")
 
 def fingerprint(config: Config) -> str:
     """Returns eight hex digits that differ between runs."""
-    return _digest(_changed(config), 4)
+    return digest_of(_changed(config), 4)
 
 
-def identity(config: Config, *checksums: str) -> str:
-    """Returns what a run shares with those that it may be continued as: all but the number of rounds."""
-    return _digest([_changed(config, ["federation.rounds"]), *checksums], 16)
+def identity(config: Config, checksums: Mapping[str, str] = {}) -> str:  # nobody changes it
+    """Returns what a run shares with those that it may be continued as: all but the number of rounds.
+
+    `checksums` are those of its data, split and other files, by name.
+    """
+    return digest_of([_changed(config, ["federation.rounds"]), sorted(checksums.items())], 16)
 
 
 def identity_but_for_seeds(config: Config) -> str:
     """Returns what runs have in common that are averaged: all but the seeds."""
-    return _digest(_changed(config, SEED_KEYS), 8)
+    return digest_of(_changed(config, SEED_KEYS), 8)
 
 
 def with_rounds(config: Config, rounds: int) -> Config:
@@ -44,12 +48,15 @@ def with_rounds(config: Config, rounds: int) -> Config:
     return config.model_copy(update={"federation": federation})
 
 
-def difference(there: Config, here: Config) -> str:
+def difference(there: Config, here: Config, names: tuple[str, str] = ("there", "here")) -> str:
     """Returns the first difference between two runs in words; nothing if they are the same."""
     old, new = (dict(_values(config)) for config in (there, here))
-    changed = [key for key in new if key not in WITHOUT_EFFECT and _text(old[key]) != _text(new[key])]
+    changed = [key for key in new if key not in WITHOUT_EFFECT and _text(old.get(key)) != _text(new[key])]
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-    return f"{changed[0]} = {old[changed[0]]!r} there, {new[changed[0]]!r} here{more}" if changed else ""
+    if not changed:
+        return ""
+    key = changed[0]
+    return f"{key} = {old.get(key)!r} {names[0]}, {new[key]!r} {names[1]}{more}"
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
@@ -68,7 +75,9 @@ def _changed(config: Config, without: Collection[str] = ()) -> list[tuple[str, s
     return sorted(
         (key, text)
         for key, value in _values(config)
-        if key not in WITHOUT_EFFECT and key not in without and (text := _text(value)) != _text(default[key])
+        if key not in WITHOUT_EFFECT
+        and key not in without
+        and (text := _text(value)) != _text(default.get(key))
     )
 
 
@@ -85,7 +94,3 @@ def _values(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _text(value: Any) -> str:
     """Returns a text that is equal for equal values; 1 client and 1.0 of all clients differ."""
     return repr(sorted(value.items()) if isinstance(value, dict) else value)
-
-
-def _digest(value: Any, size: int) -> str:
-    return hashlib.blake2b(repr(value).encode(), digest_size=size).hexdigest()

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from hpcfl.config.identity import keys
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
+from hpcfl.share.lookup import find_config
 
 
 def load_config(
@@ -21,14 +22,15 @@ def load_config(
 ) -> Config:
     """Returns a checked configuration from a TOML file, a mapping, a Config, or None (the quick start).
 
-    `settings` are `KEY=VALUE` texts that override it.
+    A text that is no file is the name of a shipped configuration. `settings` are `KEY=VALUE` texts that
+    override it.
     """
     if isinstance(source, Config):
         tables = tomllib.loads(dump_config(source))
     elif isinstance(source, Mapping):
         tables = _nested_tables(source)
     else:
-        tables = parse_toml(read_text(Path(source)), source) if source is not None else {}
+        tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
     if isinstance(settings, str):
         raise BadInput(f"settings = {settings!r}: must be a list of KEY=VALUE")
     for text in settings:

@@ -42,7 +42,7 @@ def partition(
         rng = generator(settings.seed, "partition")
         parts = nway_kshot(y, len(y) if num_train is None else num_train, clients, settings, rng)
     elif settings.style == "published":
-        parts = published.partition(y, clients, settings)
+        parts = published.published_partition(y, clients, settings)
     else:
         parts = _stratified(y, clients, settings, writer_ids)
     splits = [Split(*part) for part in parts]

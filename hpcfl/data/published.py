@@ -12,7 +12,9 @@ MIN_SAMPLES = 40
 """10 ÷ (1 − 0.75), the constant of PFLlib and FedTGP; FedORGP has 128, ProtoNorm 4."""
 
 
-def partition(y: np.ndarray, clients: int, settings: PartitionConfig) -> list[tuple[np.ndarray, np.ndarray]]:
+def published_partition(
+    y: np.ndarray, clients: int, settings: PartitionConfig
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns every client's train and test samples, in the order of PFLlib's generator."""
     rng = np.random.RandomState(settings.seed)  # the generator that the papers' code uses
     min_samples = int(min(settings.min_samples or MIN_SAMPLES, len(y) / clients / 2))

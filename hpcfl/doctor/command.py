@@ -14,13 +14,13 @@ from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_
 from hpcfl.comm.serial import SerialCommunicator
 from hpcfl.config.loading import load_config
 from hpcfl.config.schema import Config
-from hpcfl.doctor.disk import free_bytes
 from hpcfl.doctor.finding import Finding, ok, summary
 from hpcfl.doctor.startup_check import check_start
 from hpcfl.errors import Refused
 from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.existing_run import default_log_path
 from hpcfl.runtime.exit_handling import DONE, FAILED, LauncherWatchdog, run_guarded
+from hpcfl.utils.files import free_bytes
 
 if TYPE_CHECKING:
     from hpcfl.doctor.rank_info import RankInfo

@@ -9,6 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcfl.utils.files import free_bytes
+
 BLOCK = 4096
 """Bytes written as a test, because an exhausted quota is only noticed on writing."""
 
@@ -82,15 +84,6 @@ def _lock(handle: int) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def free_bytes(directory: str | Path) -> int:
-    """Returns the free bytes of a file system, without regard to quotas; 0 if the directory is missing."""
-    try:
-        stats = os.statvfs(directory)
-    except OSError:
-        return 0
-    return stats.f_bavail * stats.f_frsize
 
 
 def mount_of(directory: str | Path, table: Path = Path("/proc/self/mounts")) -> Mount:

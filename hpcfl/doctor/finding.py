@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hpcfl.utils.formatting import plural
+
 Level = Literal["ok", "warning", "problem"]
 
 
@@ -37,7 +39,7 @@ def problem(name: str, detail: str, remedy: str) -> Finding:
 def summary(findings: Sequence[Finding]) -> str:
     """Returns the last line of the output: the number of problems and warnings."""
     counts = {level: sum(each.level == level for each in findings) for level in ("problem", "warning")}
-    words = [f"{count} {level}{'s' if count > 1 else ''}" for level, count in counts.items() if count]
+    words = [plural(count, level) for level, count in counts.items() if count]
     return f"hpcfl doctor: {', '.join(words) or 'all is well'}"
 
 

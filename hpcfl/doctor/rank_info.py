@@ -95,7 +95,7 @@ def collect_rank_info(comm: Communicator, launcher: Launcher | None, config: Con
         launcher,
         {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         cores.own_cores(),
-        allotted(),
+        cpuset_cores(),
         find_gpus(config.runtime.device, comm.local_rank),
         (free.shared, _size(SHARED_MEMORY)),
         (temporary, free.mapped, mount_of(temporary)),
@@ -111,7 +111,7 @@ def collect_rank_info(comm: Communicator, launcher: Launcher | None, config: Con
     )
 
 
-def allotted(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def cpuset_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
     """Returns the cores of this host that the control group of this process may use."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]

@@ -1,63 +1,143 @@
-"""`hpcfl train` from its command line to its exit code, on every rank."""
+"""Connects the ranks of this start and runs a job on each: the one way in for commands and for Python."""
 
 from __future__ import annotations
 
 import faulthandler
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpcfl.comm.communicator import Communicator, open_communicator
+from hpcfl.comm.communicator import Communicator, open_communicator, open_guest
 from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
+from hpcfl.comm.serial import SerialCommunicator
 from hpcfl.config.loading import load_config
-from hpcfl.engine.assemble import RunHooks, run_federation
-from hpcfl.engine.progress import choose_display
+from hpcfl.config.schema import Config
+from hpcfl.engine.progress import ProgressLines, choose_display
+from hpcfl.engine.run import RunHooks, run_federation
 from hpcfl.errors import Refused
-from hpcfl.federation.run_plan import plan_run
+from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.log.existing_run import default_log_path
+from hpcfl.runtime.devices import free_memory, preserve_torch_settings
 from hpcfl.runtime.exit_handling import BAD_INPUT, LauncherWatchdog, StopSignals, run_guarded
+
+if TYPE_CHECKING:
+    from hpcfl.comm.mpi import MPI
 
 T = TypeVar("T")
 
 
-def launch_train(path: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
-    """Runs the federation that the configuration describes and returns the exit code.
+@dataclass(frozen=True)
+class Session:
+    """The connected ranks of a job, how they were started, and the signals that stop it."""
 
-    The configuration is checked first, before torch and MPI are loaded; bad input under a launcher is
-    raised on all ranks, so that one prints it and all end alike.
+    comm: Communicator
+    launcher: Launcher | None
+    signals: StopSignals
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.signals.received
+
+
+Job = Callable[[Session], int]
+"""A rank's part of a job; returns the exit code."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A job inside a Python program of the user: it raises instead of ending the processes."""
+
+    mpi_comm: MPI.Intracomm | None = None
+    """The communicator to work on; None: all ranks of the launcher, or this process alone."""
+    make_display: Callable[[int], ProgressLines] = ProgressLines
+
+
+def launch(job: Job, embedding: Embedding | None = None) -> int:
+    """Connects the ranks, runs the job on each, and returns the exit code."""
+    mpi_comm = embedding.mpi_comm if embedding else None
+    launcher = find_launcher() if mpi_comm is None else None
+    with_open_mpi = launcher is not None and launcher.open_mpi is True
+    if embedding is None:
+        faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints the stack of every thread
+        try:
+            comm = open_communicator(launcher)
+        except Refused:
+            if is_first_process():
+                raise
+            time.sleep(OUTPUT_DELAY)
+            return BAD_INPUT
+        if launcher is not None:
+            LauncherWatchdog().start()
+        with StopSignals(prints=comm.is_server, open_mpi=with_open_mpi) as signals:
+            return run_guarded(comm, partial(job, Session(comm, launcher, signals)))
+    guest = open_guest(mpi_comm, launcher) if mpi_comm is not None or launcher is not None else None
+    signals = StopSignals(prints=False, open_mpi=with_open_mpi)
+    handles_signals = mpi_comm is None and current_thread() is main_thread()
+    with (
+        guest.running() if guest else nullcontext(),
+        signals if handles_signals else nullcontext(),
+        preserve_torch_settings(),
+    ):
+        code = job(Session(guest or SerialCommunicator(), launcher, signals))
+        free_memory()
+    return code
+
+
+def launch_train(config: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:
+    """Runs the federation that a configuration describes and returns the exit code."""
+    return TrainJob(config, settings, out, fresh).launch()
+
+
+class TrainJob:
+    """One run: its plan is made first, before torch and MPI are loaded."""
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | Config | None,
+        settings: Sequence[str],
+        out: str | Path | None,
+        fresh: bool,
+        embedding: Embedding | None = None,
+    ):
+        shared = embedding is not None and embedding.mpi_comm is not None
+        self.plan = result_or_problem(lambda: plan_run(load_config(config, settings)), shared)
+        self.out, self.fresh, self.embedding = Path(out) if out is not None else None, fresh, embedding
+        self.is_server = False
+
+    @property
+    def log(self) -> Path:
+        """The path of the run's log."""
+        assert isinstance(self.plan, RunPlan)
+        return self.out or default_log_path(self.plan.config)
+
+    def launch(self) -> int:
+        return launch(self._run, self.embedding)
+
+    def _run(self, session: Session) -> int:
+        self.is_server = session.comm.is_server
+        make_display = partial(choose_display, launcher=session.launcher)
+        hooks = RunHooks(
+            make_display=self.embedding.make_display if self.embedding else make_display,
+            stop_requested=lambda: session.stop_requested,
+            may_exit=self.embedding is None,
+        )
+        return run_federation(session.comm, self.plan, self.out, self.fresh, hooks)
+
+
+def result_or_problem(make: Callable[[], T], shared: bool = False) -> T | Exception:
+    """Returns what is made, or with several ranks the problem, to be raised once they are connected.
+
+    `shared` says that there are several ranks although no launcher is known.
     """
-    plan_or_problem = result_or_problem(lambda: plan_run(load_config(path, settings)))
-
-    def body(comm: Communicator, launcher: Launcher | None, signals: StopSignals) -> int:
-        hooks = RunHooks(lambda rounds: choose_display(rounds, launcher), lambda: signals.received)
-        return run_federation(comm, plan_or_problem, Path(out) if out is not None else None, fresh, hooks)
-
-    return run_on_ranks(body)
-
-
-def result_or_problem(make: Callable[[], T]) -> T | Exception:
-    """Returns what is made; under a launcher the problem, if any, to be raised when all ranks have met."""
     try:
         return make()
     except Exception as problem:
-        if find_launcher() is None:
+        if find_launcher() is None and not shared:
             raise
         return problem
-
-
-def run_on_ranks(body: Callable[[Communicator, Launcher | None, StopSignals], int]) -> int:
-    """Runs a command's part of this rank, with all that watches over it, and returns the exit code."""
-    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints where every thread stands
-    launcher = find_launcher()
-    try:
-        comm = open_communicator(launcher)
-    except Refused:
-        if is_first_process():
-            raise
-        time.sleep(OUTPUT_DELAY)
-        return BAD_INPUT
-    if launcher is not None:
-        LauncherWatchdog().start()
-    with StopSignals(comm.is_server, open_mpi=launcher is not None and launcher.open_mpi is True) as signals:
-        return run_guarded(comm, lambda: body(comm, launcher, signals))

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcfl.checkpoint.store import CheckpointStore, checkpoint_directory
-from hpcfl.comm.communicator import Communicator
 from hpcfl.engine.progress import ProgressLines
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.rules import remarks
 from hpcfl.runtime.exit_handling import STOPPED, print_error
 from hpcfl.utils.formatting import plural
 
 if TYPE_CHECKING:
-    from hpcfl.checkpoint.restore import RestoredRun
+    from hpcfl.engine.context import RunContext
     from hpcfl.engine.server import Server
     from hpcfl.log.reader import Run
     from hpcfl.log.writer import LogWriter
@@ -43,30 +41,24 @@ def exit_out_of_time(server: Server) -> None:
 
 
 def print_startup(
-    display: ProgressLines,
-    plan: RunPlan,
-    comm: Communicator,
-    placement: Placement,
-    device: object,
-    old: Run | None,
-    restored: RestoredRun | None,
-    kept: Path,
+    display: ProgressLines, ctx: RunContext, placement: Placement, old: Run | None, backup: Path
 ) -> None:
-    """Says what is about to run; `kept` is the name that an old log was given."""
-    display.print(_headline(plan, comm, placement, device))
-    if restored:
-        display.print(f"hpcfl: continues after round {restored.round + 1} of {plan.config.federation.rounds}")
+    """Prints what is about to run; `backup` is the name that an old log was given."""
+    plan, rounds = ctx.plan, ctx.plan.config.federation.rounds
+    display.print(_headline(ctx, placement))
+    if ctx.first_round:
+        display.print(f"hpcfl: continues after round {ctx.first_round} of {rounds}")
     elif old:
-        aside = f"; the finished one is kept as {kept}" if old.path != kept else ""
+        aside = f"; the old log is kept as {backup}" if old.path != backup else ""
         display.print(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
-    for remark in remarks(plan.spec, *plan.dims, plan.config.federation.rounds):
+    for remark in remarks(plan.spec, *plan.dims, rounds):
         display.print(f"hpcfl: {remark}")
     if plan.unowned:
         display.print(f"hpcfl: classes that belong to no client: {', '.join(map(str, plan.unowned))}")
 
 
-def _headline(plan: RunPlan, comm: Communicator, placement: Placement, device: object) -> str:
-    config = plan.config
+def _headline(ctx: RunContext, placement: Placement) -> str:
+    plan, config, comm = ctx.plan, ctx.plan.config, ctx.comm
     nets = Counter(client.architecture for client in plan.clients)
     crowded = (
         ", oversubscribed (results do not change)"
@@ -77,7 +69,7 @@ def _headline(plan: RunPlan, comm: Communicator, placement: Placement, device: o
         f"hpcfl: {config.method.name} on {config.data.name}, {len(plan.clients)} clients "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
         f"{plural(comm.size, 'rank')} on {plural(placement.nodes, 'node')}, {plural(placement.cores, 'core')}"
-        f"{crowded}; {device}, {placement.placement}, {placement.arena.kind} arena"
+        f"{crowded}; {ctx.device}, {placement.placement}, {placement.arena.kind} arena"
         f"{f' ({placement.fallback_reason})' if placement.fallback_reason else ''}"
     )
 

@@ -1,4 +1,4 @@
-"""Metrics of a round, gathered from all ranks and put in client order, so that no sum depends on ranks."""
+"""The metrics of a round: what ranks measured, and what rank 0 computes from it."""
 
 from __future__ import annotations
 
@@ -8,96 +8,80 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.comm.metrics_codec import LOSSES, SavedClient, decode_metrics
+from hpcfl.checkpoint.saved_client import SavedClient
+from hpcfl.engine.rank_report import CpuSeconds, decode_report
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.log.size import dimension_sizes, run_metrics
 from hpcfl.methods.metrics import personalisation
+from hpcfl.metrics.records import MetricsGatherer
 
-PATHS = {"loss": "/round/loss"} | {
-    name: f"/round/{name}" if name.startswith("gradient") else f"/round/loss_{name}" for name in LOSSES[1:]
-}
-"""Where the means of losses and gradients over participants are logged."""
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RoundMetrics:
-    """A round in numbers: rows of the log, right answers by inference, CPU seconds on clients and in all."""
+    """The reports of all ranks on a round."""
 
-    row: dict[str, Any]
-    correct_M: dict[str, np.ndarray]
-    evaluated: bool
-    work: float
-    cpu: float
-    saved: list[list[SavedClient]]
-    """What each rank has on disk of the checkpoint that is open."""
+    row: Row
+    """Values of the log by path."""
+    cpu: CpuSeconds
+    saved: list[Sequence[SavedClient]]
+    """By rank: the clients that it has saved of the checkpoint that is being written."""
 
 
-class MetricsCollector:
-    """Puts reports together; remembers the heads of clients that do not train in a round."""
+class RoundMetricsBuilder:
+    """Makes the row of a round from the reports of all ranks."""
 
-    def __init__(self, count_MK: np.ndarray):
-        self.count_MK = count_MK
-        self.norm_MK = np.full(count_MK.shape, np.nan)
+    def __init__(self, plan: RunPlan):
+        self.plan = plan
+        self.count_MK = plan.class_counts_MK
+        self.tests_M = np.array([len(client.test) for client in plan.clients])
+        self.gatherer = MetricsGatherer(run_metrics(plan), dimension_sizes(plan), self.count_MK.sum(1))
 
-    def __call__(self, messages: Sequence[np.ndarray]) -> RoundMetrics:
-        """Returns what the ranks' reports say."""
-        clients, classes = self.count_MK.shape
-        decoded = [decode_metrics(body, classes) for body in messages]
-        every = np.concatenate([records for _, records, _ in decoded])
-        rank_R = np.repeat(np.arange(len(decoded)), [len(records) for _, records, _ in decoded])
-        trained, evaluated = every["trained"], every[every["evaluated"]]
-        who = every["client"][trained]
+    @property
+    def head_norm_MK(self) -> np.ndarray:
+        """Norms of the head weights, also of clients that did not train in the last round."""
+        return self.gatherer.latest["head_norms"]
 
-        def by_client(name: str) -> np.ndarray:
-            value_M = np.full((clients, *every[name].shape[1:]), np.nan)
-            value_M[who] = every[name][trained]
-            return value_M
-
-        accepted_M = np.nan_to_num(by_client("accepted")).astype(np.int64)
-        correct_M = np.nan_to_num(by_client("accepted_correct"))
-        silhouette_M = np.full(clients, np.nan)
-        silhouette_M[evaluated["client"]] = evaluated["silhouette"]
-        rank_M = np.full(clients, -1)
-        rank_M[who] = rank_R[trained]
-        norm_MK = by_client("norm")
-        self.norm_MK = np.where(np.isnan(norm_MK), self.norm_MK, norm_MK)
-        margin_K = np.fmax.reduce([np.full(classes, np.nan), *every["margin"][trained]])
-        losses_M = {name: by_client(name) for name in LOSSES}
-        row = {
-            "/client/loss": losses_M["loss"],
-            "/client/seconds": by_client("seconds"),
+    def build(self, messages: Sequence[np.ndarray]) -> RoundMetrics:
+        """Returns the metrics of a round."""
+        reports = [decode_report(message) for message in messages]
+        records, rank_R = self.gatherer.decode([report.metrics for report in reports])
+        row = self.gatherer.reduce(records)
+        rank_M = np.full(len(self.tests_M), -1)
+        rank_M[records["client"][records["trained"]]] = rank_R[records["trained"]]
+        margin_K = row["/prototypes/margin_clients"]
+        row |= {
             "/client/rank": rank_M,
-            "/client/silhouette": silhouette_M,
-            "/client/accepted": accepted_M,
-            "/client/pseudo_accuracy": correct_M / np.where(accepted_M, accepted_M, np.nan),
-            "/client/thresholds": by_client("threshold"),
-            "/round/silhouette": mean(silhouette_M),
-            "/round/accepted": accepted_M.sum(),
-            "/round/pseudo_accuracy": correct_M.sum() / (accepted_M.sum() or np.nan),
-            "/round/personalisation": personalisation(self.norm_MK, self.count_MK),
-            "/prototypes/dead": np.array([mean(dead_M) for dead_M in by_client("dead").T]),
-            "/prototypes/margin_clients": margin_K,
+            "/round/pseudo_accuracy": self._pseudo_accuracy(row),
+            "/round/personalisation": personalisation(self.head_norm_MK, self.count_MK),
             "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
-        } | {PATHS[name]: self._over_samples(loss_M) for name, loss_M in losses_M.items()}
-        work, cpu = (sum(part) for part in zip(*((e.work, e.total) for e, _, _ in decoded), strict=True))
-        saved = [entries for _, _, entries in decoded]
-        return RoundMetrics(row, _correct(evaluated, clients), len(evaluated) > 0, work, cpu, saved)
+        } | self._accuracies(row, evaluated=bool(records["evaluated"].any()))
+        cpu = CpuSeconds(
+            sum(report.cpu.on_clients for report in reports), sum(report.cpu.total for report in reports)
+        )
+        return RoundMetrics(row, cpu, [report.saved for report in reports])
 
-    def _over_samples(self, value_M: np.ndarray) -> float:
-        """Returns the mean over the training samples of those clients of which it is known."""
-        known_M = np.isfinite(value_M)
-        samples_M = self.count_MK.sum(1)[known_M]
-        return float((value_M[known_M] * samples_M).sum() / samples_M.sum()) if known_M.any() else np.nan
+    def _accuracies(self, row: Row, evaluated: bool) -> Row:
+        """Returns the accuracies by the method's own inference; without prototypes nothing is correct."""
+        by_own_M = row[f"/client/accuracy_{self.plan.spec.infer}"]
+        if not evaluated:
+            return {
+                "/round/accuracy": np.nan,
+                "/round/accuracy_mean": np.nan,
+                "/client/accuracy": np.full_like(by_own_M, np.nan),
+            }
+        correct_M = np.rint(np.nan_to_num(by_own_M) * self.tests_M)
+        accuracy_M = correct_M / self.tests_M
+        return {
+            "/round/accuracy": correct_M.sum() / self.tests_M.sum(),
+            "/round/accuracy_mean": accuracy_M.mean(),
+            "/client/accuracy": accuracy_M,
+        }
 
-
-def _correct(evaluated: np.ndarray, clients: int) -> dict[str, np.ndarray]:
-    """Returns right answers by inference and client; NaN where there was nothing to answer by."""
-    found = {name: np.full(clients, np.nan) for name in ("head", "global", "local")}
-    for name, correct_M in found.items():
-        known = evaluated[evaluated[name] >= 0]
-        correct_M[known["client"]] = known[name]
-    return found
-
-
-def mean(values: np.ndarray) -> float:
-    """Returns the mean of what is known, in order; NaN where nothing is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+    @staticmethod
+    def _pseudo_accuracy(row: Row) -> float:
+        """Returns correct pseudo-labels ÷ all of them."""
+        accepted_M = row["/client/accepted"]
+        correct_M = np.rint(np.nan_to_num(row["/client/pseudo_accuracy"]) * accepted_M)
+        return correct_M.sum() / (accepted_M.sum() or np.nan)

@@ -2,123 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
 
-from hpcfl.checkpoint.writer import CheckpointWriter
-from hpcfl.comm.codec import PrototypeCodec
-from hpcfl.comm.communicator import Communicator, ControlFlags
-from hpcfl.comm.metrics_codec import decode_saved, encode_metrics, encode_saved
+from hpcfl.checkpoint.saved_client import decode_saved, encode_saved
+from hpcfl.comm.codec import ClientUpload
+from hpcfl.comm.communicator import ControlFlags
+from hpcfl.engine.context import RunContext
+from hpcfl.engine.rank_report import RankReport
 from hpcfl.engine.server import Server
 from hpcfl.engine.stopwatch import Stopwatch
 from hpcfl.engine.worker import Worker
 from hpcfl.federation.participants import select_participants
-from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.runtime.scheduling import ClientQueue, CostModel
 
 
-def run(
-    plan: RunPlan,
-    method: PrototypeMethod,
-    comm: Communicator,
-    codec: PrototypeCodec,
-    queue: ClientQueue,
-    costs: CostModel,
-    worker: Worker,
-    server: Server | None,
-    checkpoint_writer: CheckpointWriter,
-    stop_requested: Callable[[], bool],
-    first: int = 0,
-    new: Prototypes | None = None,
-) -> ControlFlags:
-    """Algorithm 2 of ProtoNorm with the refinement left open; returns the word that ended the run.
+def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
+    """Algorithm 2 of ProtoNorm with the refinement left open; returns the flags that ended the run.
 
-    Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run. A
-    run that is continued starts with round `first` and rank 0's prototypes `new`; its clients are in place.
+    Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run.
     """
-    stopwatch = Stopwatch(comm)
-    settings = plan.config.federation
-    current, flags, t = Prototypes.none(*plan.dims), ControlFlags.GO, first
-    new = new or (method.initial() if server else current)
+    comm, config, queue, checkpoints = ctx.comm, ctx.plan.config, ctx.queue, ctx.checkpoint_writer
+    settings, stopwatch = config.federation, Stopwatch(comm)
+    current, flags, t = Prototypes.none(*ctx.plan.dims), ControlFlags.GO, ctx.first_round
     while True:
         comm.round = min(t + 1, settings.rounds)
         with stopwatch.part("comm"):
-            flags, current = _broadcast(comm, codec, flags, costs, current, new)
-        target = method.client_target(current).to(worker.device)
-        if t > first:
+            flags, current = _broadcast(ctx, flags, current, server)
+        target = ctx.method.client_target(current).to(ctx.device)
+        if t > ctx.first_round:
             with stopwatch.part("evaluate"):
-                if plan.config.evaluates(t - 1):
+                if config.evaluates(t - 1):
                     for i in queue.own_share():
-                        worker.evaluate_global(i, target)
-                saved = checkpoint_writer.pop_saved(wait=ControlFlags.STOP in flags)
-                _, messages = comm.gather(
-                    ControlFlags.GO, encode_metrics(*worker.pop_metrics(), codec.classes, saved)
-                )
+                        worker.evaluate_prototypes(i, target)
+                saved = checkpoints.pop_saved(wait=ControlFlags.STOP in flags)
+                report = RankReport(worker.pop_cpu_seconds(), saved, worker.metrics.pop())
+                _, reports = comm.gather(ControlFlags.GO, report.encode())
             if server:
-                server.close_row(t - 1, messages, comm, stopwatch)
+                server.close_row(t - 1, reports, stopwatch)
         if ControlFlags.SAVE in flags:
-            checkpoint_writer.begin(t - 1)
+            checkpoints.begin(t - 1)
             if server:
                 server.checkpoints.begin(t - 1, server.state(current))
         if ControlFlags.STOP in flags:
             if ControlFlags.SAVE in flags:
-                _save_now(comm, queue, checkpoint_writer, server)
+                _finish_checkpoint(ctx, server)
             return flags
-        participants = select_participants(plan.config.seed, t, settings.clients, settings.per_round)
+        participants = select_participants(config.seed, t, settings.clients, settings.per_round)
         if server:
             server.open_row(t, participants, current)
-        checkpoint_writer.mark_changed(set(participants.tolist()) & set(queue.clients))
+        checkpoints.mark_changed(set(participants.tolist()) & set(queue.clients))
         with stopwatch.part("train"):
-            mine = queue.to_train(participants, costs.of_clients())
-            packed = codec.pack_up(worker.train_client(t, i, target) for i in mine)
-            own_flags = ControlFlags.SIGNAL if stop_requested() else ControlFlags.GO
-            flags, uploads = comm.gather(own_flags, packed)
-        with stopwatch.part("evaluate"):  # while rank 0 refines
-            if plan.config.evaluates(t):
+            mine = queue.to_train(participants, ctx.costs.of_clients())
+            uploads = ctx.codec.pack_up(_train(ctx, worker, t, mine, target))
+            own_flags = ControlFlags.SIGNAL if ctx.stop_requested() else ControlFlags.GO
+            flags, messages = comm.gather(own_flags, uploads)
+        with stopwatch.part("evaluate"):  # while rank 0 aggregates
+            if config.evaluates(t):
                 for i in queue.to_evaluate():
-                    worker.evaluate_local(i)
-        checkpoint_writer.save_rest(queue.own_share(), participants.tolist())
+                    worker.evaluate_network(i)
+        checkpoints.save_rest(queue.own_share(), participants.tolist())
         if server:
             with stopwatch.part("comm"):
-                arrived = codec.unpack_up(uploads)
+                arrived = ctx.codec.unpack_up(messages)
             with stopwatch.part("refine"):
-                new = server.aggregate(t, current, arrived)
+                server.aggregate(t, current, arrived)
             flags = server.next_flags(t, flags)
         t += 1
 
 
-def _save_now(
-    comm: Communicator, queue: ClientQueue, checkpoint_writer: CheckpointWriter, server: Server | None
-) -> None:
+def _train(
+    ctx: RunContext, worker: Worker, t: int, clients: Iterable[int], target: Prototypes
+) -> Iterator[ClientUpload]:
+    """Yields the uploads of the clients that this rank trains; a checkpoint gets their old states first."""
+    for i in clients:
+        ctx.checkpoint_writer.save_before_change(i)
+        yield worker.train_client(t, i, target)
+
+
+def _finish_checkpoint(ctx: RunContext, server: Server | None) -> None:
     """Completes a checkpoint after which no round follows."""
-    checkpoint_writer.save_rest(queue.own_share(), ())
-    _, messages = comm.gather(ControlFlags.GO, encode_saved(checkpoint_writer.pop_saved(wait=True)))
+    ctx.checkpoint_writer.save_rest(ctx.queue.own_share(), ())
+    _, messages = ctx.comm.gather(ControlFlags.GO, encode_saved(ctx.checkpoint_writer.pop_saved(wait=True)))
     if server:
-        server.checkpoints.add_saved([decode_saved(body) for body in messages], server.log.write)
+        server.checkpoints.add_saved([decode_saved(message) for message in messages], server.log.write)
 
 
 def _broadcast(
-    comm: Communicator,
-    codec: PrototypeCodec,
-    flags: ControlFlags,
-    costs: CostModel,
-    current: Prototypes,
-    new: Prototypes,
+    ctx: RunContext, flags: ControlFlags, current: Prototypes, server: Server | None
 ) -> tuple[ControlFlags, Prototypes]:
-    """Returns rank 0's word and global prototypes on every rank, and brings it rank 0's measured costs.
+    """Returns rank 0's flags and global prototypes on every rank, and updates its measured costs there.
 
     Prototypes that all ranks have already do not travel again.
     """
-    body = np.empty(0, dtype=np.uint8)
-    if comm.is_server:
+    costs, codec, body = ctx.costs, ctx.codec, np.empty(0, dtype=np.uint8)
+    if server:
+        new = server.download
         present_K = new.present_K.numpy()
         rows = codec.pack_down(present_K, new.value_KD.numpy()[present_K])
         body = np.concatenate([costs.measured_A.view(np.uint8), rows[:0] if new.equals(current) else rows])
-    flags, body = comm.broadcast(flags, body)
+    flags, body = ctx.comm.broadcast(flags, body)
     costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
     if not body[costs.rate_A.nbytes :].size:
         return flags, current

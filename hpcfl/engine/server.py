@@ -10,50 +10,42 @@ import numpy as np
 import torch
 
 from hpcfl.checkpoint.coordinator import CheckpointCoordinator
-from hpcfl.comm.codec import ClientUpload, PrototypeCodec
-from hpcfl.comm.communicator import Communicator, ControlFlags
-from hpcfl.engine.round_metrics import MetricsCollector
+from hpcfl.comm.codec import ClientUpload
+from hpcfl.comm.communicator import ControlFlags
+from hpcfl.engine.context import RunContext
+from hpcfl.engine.round_metrics import RoundMetricsBuilder, Row
 from hpcfl.engine.stopwatch import Stopwatch
-from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.writer import LogWriter
 from hpcfl.methods import sparse
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.metrics import prototype_metrics
-from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.runtime.deadline import Deadline
-from hpcfl.runtime.scheduling import CostModel
-
-Row = dict[str, Any]
 
 
 class Server:
-    """Keeps the round's row while it fills: selection and bytes first, accuracies last."""
+    """Aggregates uploads, and fills a round's row: selection and bytes first, accuracies last."""
 
     def __init__(
         self,
-        plan: RunPlan,
-        method: PrototypeMethod,
-        codec: PrototypeCodec,
+        ctx: RunContext,
         log: LogWriter,
-        cores: int,
-        costs: CostModel,
-        device: torch.device,
         checkpoints: CheckpointCoordinator,
         deadline: Deadline,
         show_row: Callable[[int, Mapping[str, Any]], None],
     ):
-        self.plan, self.method, self.codec, self.log, self.cores = plan, method, codec, log, cores
-        self.checkpoints, self.deadline, self.round_started = checkpoints, deadline, time.perf_counter()
-        self.costs, self.device = costs, device
-        self.show_row = show_row
+        self.ctx, self.log, self.checkpoints, self.deadline = ctx, log, checkpoints, deadline
+        self.plan, self.method, self.codec, self.show_row = ctx.plan, ctx.method, ctx.codec, show_row
+        clients = len(ctx.plan.clients)
+        self.download = ctx.method.initial()
+        """The global prototypes of the next broadcast."""
         self.row: Row = {}
         self.saved: Row = {}
-        self.diverged_M = np.zeros(len(plan.clients), dtype=bool)
-        self.has_masks_M = np.zeros(len(plan.clients), dtype=bool)
-        self.collector = MetricsCollector(plan.class_counts_MK)
-        self.best, self.best_M = (-1, -1.0), np.full(len(plan.clients), np.nan)
-        self.status = "running"
+        self.diverged_M = np.zeros(clients, dtype=bool)
+        self.has_masks_M = np.zeros(clients, dtype=bool)
+        self.metrics = RoundMetricsBuilder(ctx.plan)
+        self.best, self.best_M = (-1, -1.0), np.full(clients, np.nan)
+        self.status, self.round_started = "running", time.perf_counter()
 
     def open_row(self, t: int, participants: np.ndarray, current: Prototypes) -> None:
         """Starts round t's row with who was selected and what they download.
@@ -74,8 +66,8 @@ class Server:
             "/round/weight": self.method.local_loss.weight(t) if self.plan.spec.exchange else np.nan,
         }
 
-    def aggregate(self, t: int, current: Prototypes, uploads: list[ClientUpload]) -> Prototypes:
-        """Returns the next global prototypes; a diverged client's rows never enter them."""
+    def aggregate(self, t: int, current: Prototypes, uploads: list[ClientUpload]) -> None:
+        """Makes the next global prototypes; a diverged client's rows never enter them."""
         expected = np.flatnonzero(self.row["/round/participants"]).tolist()
         if [upload.client for upload in uploads] != expected:
             raise RuntimeError(f"round {t + 1}: not every participant was trained exactly once")
@@ -83,7 +75,7 @@ class Server:
         for upload in uploads:
             self.diverged_M[upload.client] |= upload.diverged
         decoded = [self._decoded(upload) for upload in uploaders]
-        new = self.method.update_global(t, current.to(self.device), decoded).to(torch.device("cpu"))
+        new = self.method.update_global(t, current.to(self.ctx.device), decoded).to(torch.device("cpu"))
         if not new.finite:
             self.status, new = "diverged", current
         stats = self.method.refine.stats
@@ -110,16 +102,16 @@ class Server:
             "/prototypes/local": self._local_prototypes(uploaders),
             "/refine/distances": self._distances(stats.distances),
         }
-        return new
+        self.download = new
 
     def _masks(self, to_M: np.ndarray) -> int:
-        """Returns the bytes that tell the masks to those of these clients that do not know them yet."""
+        """Returns the bytes that send the masks to those of these clients that do not have them yet."""
         new = int((to_M & ~self.has_masks_M & ~self.diverged_M).sum())
         self.has_masks_M |= to_M
         return new * sparse.bytes_of_masks(*self.plan.dims) if self.plan.spec.sparsity else 0
 
     def next_flags(self, t: int, flags: ControlFlags) -> ControlFlags:
-        """Returns the word of the next broadcast: go on, or stop."""
+        """Returns the control flags of the next broadcast: go on, or stop."""
         if self.diverged_M.all() or self.status == "diverged":
             self.status = "diverged"
             return ControlFlags.STOP | ControlFlags.FAILED
@@ -132,20 +124,20 @@ class Server:
             return ControlFlags.STOP | ControlFlags.SAVE | ControlFlags.EARLY
         return ControlFlags.SAVE if self.checkpoints.is_due() else ControlFlags.GO
 
-    def close_row(self, t: int, messages: list[np.ndarray], comm: Communicator, stopwatch: Stopwatch) -> None:
-        """Completes round t's row with the ranks' reports and hands it to log and screen."""
-        metrics = self.collector(messages)
-        self.costs.measure(metrics.row["/client/seconds"])
-        self.row |= metrics.row | self._accuracies(metrics.correct_M, metrics.evaluated)
+    def close_row(self, t: int, messages: list[np.ndarray], stopwatch: Stopwatch) -> None:
+        """Completes round t's row with the reports of all ranks, and logs and shows it."""
+        comm, metrics = self.ctx.comm, self.metrics.build(messages)
+        self.ctx.costs.measure(metrics.row["/client/seconds"])
+        self.row |= metrics.row
         self.row |= self._best(t)
         total, parts = stopwatch.lap()
         self.row |= {f"/round/seconds_{name}": seconds for name, seconds in parts.items()} | {
             "/round/seconds": total,
-            "/round/cpu_seconds": metrics.cpu,
-            "/round/efficiency": metrics.work / (min(len(comm.workers), self.cores) * total),
+            "/round/cpu_seconds": metrics.cpu.total,
+            "/round/efficiency": metrics.cpu.on_clients / (min(len(comm.workers), self.ctx.cores) * total),
             "/round/bytes_mpi": comm.traffic.pop_bytes(),
         }
-        self.saved["/client/head_norms"] = self.collector.norm_MK.copy()
+        self.saved["/client/head_norms"] = self.row.pop("/client/head_norms")
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with stopwatch.part("log"):
             self.log.append(self.row, self.saved if saves else {})
@@ -155,25 +147,26 @@ class Server:
             self.checkpoints.add_saved(metrics.saved, self.log.write)
 
     def state(self, current: Prototypes) -> dict[str, np.ndarray]:
-        """Returns what rank 0 needs to go on after the row that was just closed: arrays by name."""
+        """Returns the arrays that rank 0 needs to continue after the row that was just closed."""
         own = {
             "prototypes": current.value_KD.numpy(),
             "present": current.present_K.numpy(),
             "diverged": self.diverged_M,
             "met": self.has_masks_M,
-            "norms": self.collector.norm_MK,
+            "norms": self.metrics.head_norm_MK,
             "best": np.array(self.best, dtype=np.float64),
             "best_of_clients": self.best_M,
         }
         return own | {f"method.{name}": value.cpu().numpy() for name, value in self.method.state().items()}
 
-    def load(self, state: Mapping[str, np.ndarray]) -> Prototypes:
-        """Continues from a state; returns its global prototypes."""
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continues from a state."""
         self.diverged_M[:], self.has_masks_M[:] = state["diverged"], state["met"]
-        self.collector.norm_MK[:], self.best_M[:] = state["norms"], state["best_of_clients"]
+        self.metrics.head_norm_MK[:], self.best_M[:] = state["norms"], state["best_of_clients"]
         self.best = int(state["best"][0]), float(state["best"][1])
         self.method.load_arrays(state)
-        return Prototypes(torch.from_numpy(state["prototypes"]), torch.from_numpy(state["present"]))
+        value_KD, present_K = (torch.from_numpy(state[name]) for name in ("prototypes", "present"))
+        self.download = Prototypes(value_KD, present_K)
 
     def summary(self) -> str:
         """Returns how the run went, in a line."""
@@ -186,16 +179,6 @@ class Server:
         last, best = int(evaluated[-1]), int(np.nanargmax(accuracy))
         when = "" if last == len(accuracy) - 1 else f" in round {last + 1}"
         return f"{done}; accuracy {accuracy[last]:.2%}{when}, best {accuracy[best]:.2%} in round {best + 1}"
-
-    def _accuracies(self, correct_M: dict[str, np.ndarray], evaluated: bool) -> Row:
-        tests_M = np.array([len(client.test) for client in self.plan.clients])
-        own_M = correct_M[self.plan.spec.infer]
-        accuracy_M = np.nan_to_num(own_M) / tests_M if evaluated else own_M
-        return {
-            "/round/accuracy": np.nansum(own_M) / tests_M.sum() if evaluated else np.nan,
-            "/round/accuracy_mean": accuracy_M.mean(),
-            "/client/accuracy": accuracy_M,
-        } | {f"/client/accuracy_{name}": right / tests_M for name, right in correct_M.items()}
 
     def _best(self, t: int) -> Row:
         """Returns the best round and every client's best accuracy, up to now."""
@@ -228,5 +211,5 @@ class Server:
         count_K = torch.zeros(classes, dtype=torch.int64)
         if upload.count_R.size:
             count_K[present_K] = torch.from_numpy(upload.count_R.copy()).long()
-        prototypes = Prototypes(value_KD, present_K).to(self.device)
-        return Upload(prototypes, count_K.to(self.device), upload.client)
+        prototypes = Prototypes(value_KD, present_K).to(self.ctx.device)
+        return Upload(prototypes, count_K.to(self.ctx.device), upload.client)

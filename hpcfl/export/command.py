@@ -12,13 +12,11 @@ from pathlib import Path
 
 from hpcfl.errors import BadInput
 from hpcfl.export import csv_files, tensorboard_events
-from hpcfl.log.reader import ALL_ROWS, read_log
-from hpcfl.log.schema import BY_PATH
+from hpcfl.log.reader import read_log
 
 WRITERS = {"csv": csv_files.write, "tensorboard": tensorboard_events.write}
 FILE_NAME = re.compile(r"\w+\.csv|events\.out\.tfevents\.\d+\.hpcfl")
 """Names of exported files."""
-EXPORTED_ROWS = {path: rows for path, rows in ALL_ROWS.items() if BY_PATH[path].dims[0] != "saved"}
 
 
 def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
@@ -44,7 +42,7 @@ def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
 
 def export(path: Path, kind: str, directory: Path) -> list[str]:
     """Writes a run to a directory, replacing its last export, and returns the names of its files."""
-    run = read_log(path, EXPORTED_ROWS)
+    run = read_log(path, saved=False)
     manifest = f"hpcfl-{kind}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ def write(run: Run, directory: Path) -> Iterator[str]:
     """Writes the files of a run and yields their names."""
     attributes = ([name, _plain(value)] for name, value in sorted(run.attributes.items()))
     yield _write(directory, "run", ["attribute", "value"], attributes)
-    for table in tables():
+    for table in tables(run):
         yield _write(directory, table.name, table.columns(), table.rows(run))
 
 

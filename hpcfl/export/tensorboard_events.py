@@ -14,9 +14,7 @@ import numpy as np
 
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run
-from hpcfl.log.schema import ENTRIES
 
-SCALARS = tuple(entry for entry in ENTRIES if entry.dims == ("round",))
 HISTOGRAM = "/client/accuracy"
 """Dataset that is shown as a histogram over clients."""
 
@@ -64,10 +62,9 @@ def _summary(run: Run, t: int) -> Any:
 
     parts = []
     with np.errstate(over="ignore"):  # TensorBoard stores float32: too large values become inf
-        for entry in SCALARS:
-            value = float(run[entry.path][t])
-            if not math.isnan(value):
-                parts.append(scalar_pb(entry.path[1:], value, entry.about))
+        for metric in run.metrics.values():
+            if metric.dims == ("round",) and not math.isnan(value := float(run[metric.path][t])):
+                parts.append(scalar_pb(metric.path[1:], value, metric.about))
     finite_M = run[HISTOGRAM][t][np.isfinite(run[HISTOGRAM][t])]
     if len(finite_M):
         parts.append(histogram_pb(HISTOGRAM[1:], finite_M, description="one value for each client"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hpcfl.log.reader import Run
-from hpcfl.log.schema import ENTRIES, Entry
+from hpcfl.metrics.metric import Metric
 
-RESULTS = tuple(entry for entry in ENTRIES if entry.kind == "result")
 CLIENT_DIMS = ("client", "uploader")
 
 
@@ -27,11 +26,22 @@ class Difference:
     """What the two runs have there."""
     datasets: int = 1
     """How many datasets differ; 0: all are equal as far as both runs go."""
+    is_shape: bool = False
+    """The datasets cannot be compared, because their shapes differ."""
 
     def __str__(self) -> str:
         place = [f"round {self.round}"] if self.round is not None else []
         place += [f"client {self.client}"] if self.client is not None else []
         return f"{', '.join([*place, self.path])}: {self.values[0]} and {self.values[1]}"
+
+
+def common_results(one: Run, other: Run) -> list[Metric]:
+    """Returns the results that both files have, in the order of the first."""
+    missing = {*one.lacking, *other.lacking}
+    metrics = [
+        metric for path, metric in one.metrics.items() if path in other.metrics and path not in missing
+    ]
+    return [metric for metric in metrics if metric.kind == "result"]
 
 
 def compare_runs(one: Run, other: Run) -> Difference | None:
@@ -40,51 +50,64 @@ def compare_runs(one: Run, other: Run) -> Difference | None:
     First means: the earliest round, in it the datasets by client before the others, of these the lowest
     client. Runs of different lengths are compared over the rounds that both have.
     """
-    rounds = min(one.rounds_done, other.rounds_done)
-    found = [each for entry in RESULTS if (each := _first(entry, one, other, rounds))]
+    rounds = _comparable_rounds(one, other)
+    found = [each for metric in common_results(one, other) if (each := _first(metric, one, other, rounds))]
     if found:
-        first = min(found, key=lambda each: (each.round or 0, each.client is None, each.client or 0))
-        return Difference(first.path, first.round, first.client, first.values, len(found))
+        first = min(
+            found, key=lambda each: (each.is_shape, each.round or 0, each.client is None, each.client)
+        )
+        return replace(first, datasets=len(found))
     if one.rounds_done != other.rounds_done:
         lengths = f"{one.rounds_done} rounds", f"{other.rounds_done} rounds"
-        return Difference("rounds_done", rounds + 1, None, lengths, datasets=0)
+        return Difference(
+            "rounds_done", min(one.rounds_done, other.rounds_done) + 1, None, lengths, datasets=0
+        )
     return None
 
 
-def _first(entry: Entry, one: Run, other: Run, rounds: int) -> Difference | None:
+def _comparable_rounds(one: Run, other: Run) -> int:
+    """Returns how many rounds are compared: of a shorter run, not a last one that is logged out of turn.
+
+    The last round of a run is always evaluated and saved.
+    """
+    shorter, longer = sorted((one, other), key=lambda run: run.rounds_done)
+    rounds, log = shorter.rounds_done, shorter.config.log
+    in_turn = rounds % log.evaluate_every == 0 and rounds % log.prototypes_every == 0
+    return rounds if in_turn or rounds == longer.rounds_done else rounds - 1
+
+
+def _first(metric: Metric, one: Run, other: Run, rounds: int) -> Difference | None:
     """Returns the first difference within a dataset, by round, then by client."""
-    common = _rounds(entry, one, rounds) & _rounds(entry, other, rounds)
-    a, b = (_rows(entry, run, common) for run in (one, other))
+    a, b = (_rows(metric, run, rounds) for run in (one, other))
     if a.shape != b.shape:
-        return Difference(entry.path, None, None, (f"shape {a.shape}", f"shape {b.shape}"))
+        return Difference(metric.path, None, None, (f"shape {a.shape}", f"shape {b.shape}"), is_shape=True)
     places = np.argwhere(_bits(a) != _bits(b))
     if not len(places):
         return None
     place = tuple(places[0].tolist())
-    by_round = entry.dims[0] in ("round", "saved")
-    by_client = len(entry.dims) > by_round and entry.dims[by_round] in CLIENT_DIMS
+    by_round = metric.dims[0] in ("round", "saved")
+    by_client = len(metric.dims) > by_round and metric.dims[by_round] in CLIENT_DIMS
     return Difference(
-        entry.path,
-        sorted(common)[place[0]] + 1 if by_round else None,
+        metric.path,
+        _rounds(metric, one)[place[0]] + 1 if by_round else None,
         place[by_round] if by_client else None,
         _texts(a[place], b[place]),
     )
 
 
-def _rounds(entry: Entry, run: Run, rounds: int) -> set[int]:
-    """Returns the rounds, from 0, that a dataset has rows of."""
-    saved = run["/prototypes/saved_round"].tolist() if entry.dims[0] == "saved" else range(rounds)
-    return {t for t in saved if t < rounds}
+def _rounds(metric: Metric, run: Run) -> list[int]:
+    """Returns the rounds, from 0, of the rows of a dataset."""
+    return (
+        run["/prototypes/saved_round"].tolist() if metric.dims[0] == "saved" else list(range(run.rounds_done))
+    )
 
 
-def _rows(entry: Entry, run: Run, rounds: set[int]) -> np.ndarray:
-    """Returns the rows of these rounds; the whole of a dataset that does not grow by round."""
-    values = run[entry.path]
-    if entry.dims[0] == "round":
-        return values[: len(rounds)]
-    if entry.dims[0] == "saved":
-        return values[[t in rounds for t in run["/prototypes/saved_round"].tolist()]]
-    return values
+def _rows(metric: Metric, run: Run, rounds: int) -> np.ndarray:
+    """Returns the rows of the first rounds; the whole of a dataset that does not grow by round."""
+    values = run[metric.path]
+    if metric.dims[0] not in ("round", "saved"):
+        return values
+    return values[: sum(t < rounds for t in _rounds(metric, run))]
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import torch
 from hpcfl.comm.communicator import Communicator
 from hpcfl.config.loading import dump_config
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.size import dimension_sizes
+from hpcfl.log.size import dimension_sizes, run_metrics
 from hpcfl.log.writer import EarlierRows, LogWriter
 from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost
@@ -60,4 +60,4 @@ def create_log(
         "/clients/test_samples": np.array([len(client.test) for client in plan.clients]),
         "/clients/class_counts": plan.class_counts_MK,
     }
-    return LogWriter(path, attributes, dimension_sizes(plan), fixed, fresh, earlier)
+    return LogWriter(path, run_metrics(plan), attributes, dimension_sizes(plan), fixed, fresh, earlier)

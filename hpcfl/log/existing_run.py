@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.reader import Run, read_log
-from hpcfl.log.schema import ENTRIES
 from hpcfl.log.writer import EarlierRows
+from hpcfl.metrics.metric import Metric
 
 
 def default_log_path(config: Config) -> Path:
@@ -67,15 +67,15 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
     return ExistingRun(log=old)
 
 
-def earlier_rows(log: Run, round_: int, config: Config) -> EarlierRows:
+def earlier_rows(log: Run, round_: int, config: Config, metrics: Iterable[Metric]) -> EarlierRows:
     """Returns the rows of a log up to a round, as in a run without interruption."""
     done = round_ + 1
     saved_rounds = log["/prototypes/saved_round"]
     keep = np.array([t < done and config.saves_prototypes(int(t)) for t in saved_rounds], dtype=bool)
     rows = {}
-    for entry in ENTRIES:
-        if entry.dims[0] == "round":
-            rows[entry.path] = log[entry.path][:done]
-        elif entry.dims[0] == "saved":
-            rows[entry.path] = log[entry.path][keep]
+    for metric in metrics:
+        if metric.dims[0] == "round":
+            rows[metric.path] = log[metric.path][:done]
+        elif metric.dims[0] == "saved":
+            rows[metric.path] = log[metric.path][keep]
     return EarlierRows(str(log.attributes["start"]), int(log.attributes["restarts"]) + 1, rows)

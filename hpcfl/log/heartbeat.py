@@ -102,6 +102,8 @@ def parse_heartbeat(text: bytes) -> Heartbeat | None:
     """Returns the heartbeat in the text of a file; None: it is not a valid heartbeat."""
     try:
         raw = json.loads(text)
+        if not isinstance(raw["missing"], list):
+            return None
         heartbeat = Heartbeat(raw["time"], raw["round"], raw["part"], tuple(raw["missing"]), raw["since"])
         times, numbers = (heartbeat.time, heartbeat.since), (heartbeat.round, *heartbeat.missing)
         valid_times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in times)

@@ -14,13 +14,11 @@ import numpy as np
 from hpcfl.config.loading import parse_config
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.log.schema import BY_PATH, STRING, VERSION
+from hpcfl.log.schema import BY_PATH, COMPONENT_NAMES, OLDEST, VERSION
+from hpcfl.metrics.metric import STRING, Metric
 
 if TYPE_CHECKING:
     import pandas
-
-ALL_ROWS = dict.fromkeys(BY_PATH, slice(None))
-"""All rows of all datasets."""
 
 
 class NotALog(BadInput):
@@ -35,8 +33,14 @@ class Run:
     attributes: dict[str, Any]
     config: Config
     datasets: dict[str, np.ndarray]
+    metrics: dict[str, Metric]
+    """What the datasets are."""
+    lacking: frozenset[str] = frozenset()
+    """Known metrics that the file does not have: its method or its version of hpcfl did not log them."""
 
     def __getitem__(self, path: str) -> np.ndarray:
+        if path in self.lacking and path not in self.datasets:
+            raise BadInput(f"{self.path} has no {path}: its method, or the version of hpcfl, did not log it")
         return self.datasets[path]
 
     def __repr__(self) -> str:
@@ -71,9 +75,11 @@ def study_title(study: str, scale: str) -> str:
     return study if scale == "full" else f"{study} ({scale} scale)"
 
 
-def read_log(path: str | Path, rows: Mapping[str, slice] = ALL_ROWS) -> Run:
-    """Returns the log in a file; `rows` maps the paths of the datasets to read to the rows of each.
+def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: bool = True) -> Run:
+    """Returns the log in a file.
 
+    `rows` maps the datasets to read to the rows of each; without, all are read, or with `saved = False` all
+    but those of saved rounds, which are large. Known metrics that the file lacks are NaN if they are floats.
     HDF5 opens the file by name: given a Python file object, it may call Python after its exit, and crash.
     """
     path = Path(path)
@@ -81,26 +87,62 @@ def read_log(path: str | Path, rows: Mapping[str, slice] = ALL_ROWS) -> Run:
         attributes = dict(file.attrs)
         if "schema" not in attributes or "config" not in attributes:
             raise NotALog(f"{path} is an HDF5 file, but not a log of hpcfl")
-        if attributes["schema"] != VERSION:
-            raise NotALog(f"{path} has schema {attributes['schema']}; this version of hpcfl reads {VERSION}")
+        if not OLDEST <= attributes["schema"] <= VERSION:
+            raise NotALog(
+                f"{path} has schema {attributes['schema']}; this version of hpcfl reads {OLDEST} to {VERSION}"
+            )
+        present = [dataset.name for group in file.values() for dataset in group.values()]
+        if len(present) != attributes.get("datasets", len(present)):
+            raise ValueError(f"{len(present)} of {attributes['datasets']} datasets are there")
+        wanted = dict.fromkeys([*BY_PATH, *present], slice(None)) if rows is None else dict(rows)
+        metrics = {name: _metric(file[name]) for name in wanted if name in present}
+        lacking = frozenset(BY_PATH.keys() - set(present))
+        metrics |= {name: BY_PATH[name] for name in wanted if name in lacking and BY_PATH[name].is_float}
+        if not saved:
+            metrics = {name: metric for name, metric in metrics.items() if metric.dims[0] != "saved"}
         datasets = {
-            name: file[name].asstr()[part] if BY_PATH[name].dtype == STRING else file[name][part]
-            for name, part in rows.items()
+            name: _nan(file, metric)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
+            for name, metric in metrics.items()
         }
-        run = Run(path, attributes, parse_config(attributes["config"]), datasets)
-        _check(run, rows)
+        run = Run(path, attributes, parse_config(attributes["config"]), datasets, metrics, lacking)
+        _check(run, wanted)
         return run
+
+
+def _metric(dataset: h5py.Dataset) -> Metric:
+    """Returns the declaration of a dataset, as the file has it."""
+    is_string = h5py.check_string_dtype(dataset.dtype) is not None
+    dtype = STRING if is_string else dataset.dtype.str[1:].replace("b1", "?")
+    about = {name: str(dataset.attrs[name]) for name in ("dims", "kind", "about")}
+    kind: Any = about["kind"]
+    return Metric(dataset.name, tuple(about["dims"].split()), dtype, kind, about["about"])
+
+
+def _values(dataset: h5py.Dataset, rows: slice) -> np.ndarray:
+    return dataset.asstr()[rows] if h5py.check_string_dtype(dataset.dtype) else dataset[rows]
+
+
+def _nan(file: h5py.File, metric: Metric) -> np.ndarray:
+    """Returns NaN for a metric that the file lacks, with the lengths of dimensions that its datasets have."""
+    sizes = {dim: len(names) for dim, names in COMPONENT_NAMES.items()}
+    for group in file.values():
+        for dataset in group.values():
+            sizes |= dict(zip(str(dataset.attrs["dims"]).split(), dataset.shape, strict=True))
+    return np.full([sizes.get(dim, 0) for dim in metric.dims], np.nan, dtype=metric.dtype)
 
 
 def _check(run: Run, rows: Mapping[str, slice]) -> None:
     """Raises ValueError if attributes or rows are missing, which a file system with stale caches may show."""
     done = run.rounds_done
     if not {"status", "start", "restarts"} <= run.attributes.keys() or any(
-        len(run[path]) != (done if part.start is None else min(done, -part.start))
-        for path, part in rows.items()
-        if BY_PATH[path].dims[0] == "round"
+        len(run[path]) != (done if rows[path].start is None else min(done, -rows[path].start))
+        for path, metric in run.metrics.items()
+        if metric.dims[0] == "round"
     ):
         raise ValueError("its parts do not fit together")
+    lengths = {len(run[path]) for path, metric in run.metrics.items() if metric.dims[0] == "saved"}
+    if len(lengths) > 1:
+        raise ValueError("its saved rounds do not fit together")
 
 
 @contextmanager

@@ -8,12 +8,18 @@ import numpy as np
 
 from hpcfl.config.loading import dump_config
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.schema import ENTRIES, STRING
+from hpcfl.log.schema import BASE_METRICS
+from hpcfl.metrics.metric import STRING, Metric
 
 OVERHEAD = 700
 """Bytes of HDF5 metadata per dataset."""
 STRING_BYTES = 32
 """Bytes of a string, approximately."""
+
+
+def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
+    """Returns the metrics of a run: those of every run, and those that its method declares."""
+    return (*BASE_METRICS, *plan.spec.metrics)
 
 
 def dimension_sizes(plan: RunPlan) -> dict[str, int]:
@@ -35,8 +41,8 @@ def expected_log_size(plan: RunPlan) -> int:
     rounds = plan.config.federation.rounds
     saved = sum(map(plan.config.saves_prototypes, range(rounds)))
     lengths = dimension_sizes(plan) | {"round": rounds, "saved": saved}
-    nbytes = len(dump_config(plan.config)) + OVERHEAD * len(ENTRIES)
-    for entry in ENTRIES:
-        item = STRING_BYTES if entry.dtype == STRING else np.dtype(entry.dtype).itemsize
-        nbytes += item * math.prod(lengths[dim] for dim in entry.dims)
+    nbytes = len(dump_config(plan.config)) + OVERHEAD * len(run_metrics(plan))
+    for metric in run_metrics(plan):
+        item = STRING_BYTES if metric.dtype == STRING else np.dtype(metric.dtype).itemsize
+        nbytes += item * math.prod(lengths[dim] for dim in metric.dims)
     return nbytes

@@ -10,7 +10,8 @@ import numpy as np
 
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run
-from hpcfl.log.schema import COMPONENT_NAMES, ENTRIES, Entry
+from hpcfl.log.schema import COMPONENT_NAMES
+from hpcfl.metrics.metric import Metric
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +31,7 @@ class Table:
     """A table: its index columns `keys`, counted from 0, and the datasets that are its other columns."""
 
     keys: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    metrics: tuple[Metric, ...]
 
     @property
     def name(self) -> str:
@@ -38,19 +39,19 @@ class Table:
 
     def columns(self) -> list[str]:
         """Returns the names of all columns, index columns first."""
-        return [*self.keys, *(name for entry in self.entries for name in self._names(entry))]
+        return [*self.keys, *(name for metric in self.metrics for name in self._names(metric))]
 
-    def _names(self, entry: Entry) -> list[str]:
+    def _names(self, metric: Metric) -> list[str]:
         """Returns the column names of a dataset, one for each component."""
-        group, _, name = entry.path[1:].partition("/")
+        group, _, name = metric.path[1:].partition("/")
         omitted = TABLE_NAMES[self.keys][1] if self.keys in TABLE_NAMES else ""
         name = name if group == omitted else f"{group}_{name}"
-        components = COMPONENT_NAMES.get(entry.dims[-1])
+        components = COMPONENT_NAMES.get(metric.dims[-1])
         return [name] if components is None else [f"{name}_{component}" for component in components]
 
     def rows(self, run: Run) -> Iterator[list[object]]:
         """Yields the rows as plain numbers, booleans and strings."""
-        values = [run[entry.path] for entry in self.entries]
+        values = [run[metric.path] for metric in self.metrics]
         indices = list(np.ndindex(values[0].shape[1 : len(self.keys)]))
         for first in range(len(values[0])):
             columns = [np.asarray(value[first]).reshape(len(indices), -1).tolist() for value in values]
@@ -60,10 +61,10 @@ class Table:
 
 def frame(run: Run, name: str) -> pandas.DataFrame:
     """Returns a table as a pandas DataFrame."""
-    for table in tables():
+    for table in tables(run):
         if table.name == name:
             return pandas_module().DataFrame(list(table.rows(run)), columns=table.columns())
-    raise BadInput(f"{name!r} is no table of a run: {', '.join(table.name for table in tables())}")
+    raise BadInput(f"{name!r} is no table of a run: {', '.join(table.name for table in tables(run))}")
 
 
 def pandas_module() -> Any:
@@ -75,11 +76,11 @@ def pandas_module() -> Any:
     return pandas
 
 
-def tables() -> list[Table]:
+def tables(run: Run) -> list[Table]:
     """Returns the tables of a log; datasets by `saved` round, such as prototypes, are not in tables."""
-    entries_by_keys: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in ENTRIES:
-        if entry.dims[0] != "saved":
-            keys = tuple(dim for dim in entry.dims if dim not in COMPONENT_NAMES)
-            entries_by_keys.setdefault(keys, []).append(entry)
-    return [Table(keys, tuple(entries)) for keys, entries in entries_by_keys.items()]
+    entries_by_keys: dict[tuple[str, ...], list[Metric]] = {}
+    for metric in run.metrics.values():
+        if metric.dims[0] != "saved":
+            keys = tuple(dim for dim in metric.dims if dim not in COMPONENT_NAMES)
+            entries_by_keys.setdefault(keys, []).append(metric)
+    return [Table(keys, tuple(metrics)) for keys, metrics in entries_by_keys.items()]

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,8 @@ import h5py
 import numpy as np
 
 from hpcfl.errors import BadInput, Fatal
-from hpcfl.log.schema import BY_PATH, ENTRIES, STRING, VERSION, Entry
+from hpcfl.log.schema import VERSION
+from hpcfl.metrics.metric import STRING, Metric
 from hpcfl.utils.files import fsync, temporary_path
 
 MAX_WRITE_SHARE = 0.015
@@ -46,6 +47,7 @@ class LogWriter:
     def __init__(
         self,
         path: Path,
+        metrics: Iterable[Metric],
         attributes: Mapping[str, Any],
         sizes: Mapping[str, int],
         fixed: Mapping[str, np.ndarray],
@@ -57,9 +59,11 @@ class LogWriter:
         `sizes` gives the length of each dimension, `fixed` the datasets that do not grow.
         """
         self.path = path
+        self.metrics = {metric.path: metric for metric in metrics}
         self.sizes = sizes
         self.attributes: dict[str, Any] = {
             "schema": VERSION,
+            "datasets": len(self.metrics),
             "start": _now(),
             "end": "",
             "status": "running",
@@ -67,7 +71,9 @@ class LogWriter:
             **attributes,
         }
         self.fixed = dict(fixed)
-        self.rows: dict[str, list[Any]] = {e.path: [] for e in ENTRIES if e.dims[0] in ("round", "saved")}
+        self.rows: dict[str, list[Any]] = {
+            path: [] for path, metric in self.metrics.items() if metric.dims[0] in ("round", "saved")
+        }
         self.rounds_done = 0
         if earlier is not None:
             self.attributes["start"], self.attributes["restarts"] = earlier.start, earlier.restarts
@@ -86,11 +92,11 @@ class LogWriter:
     def append(self, row: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         """Adds the row of a round, and its datasets by `saved` round if it has any."""
         for path, values in self.rows.items():
-            entry = BY_PATH[path]
-            if entry.dims[0] == "round":
-                values.append(np.asarray(row[path], dtype=entry.dtype))
+            metric = self.metrics[path]
+            if metric.dims[0] == "round":
+                values.append(np.asarray(row[path], dtype=metric.dtype))
             elif path in saved:
-                values.append(np.asarray(saved[path], dtype=entry.dtype))
+                values.append(np.asarray(saved[path], dtype=metric.dtype))
         self.rounds_done += 1
         if time.monotonic() >= self.next_write:
             self.write()
@@ -139,19 +145,21 @@ class LogWriter:
         """Returns the complete HDF5 file as bytes, made in memory."""
         with h5py.File("log.h5", "w", driver="core", backing_store=False) as file:
             file.attrs.update(self.attributes)
-            for entry in ENTRIES:
-                dataset = file.create_dataset(entry.path, data=self._values(entry))
-                dataset.attrs.update(kind=entry.kind, dims=" ".join(entry.dims), about=entry.about)
+            for metric in self.metrics.values():
+                dataset = file.create_dataset(metric.path, data=self._values(metric))
+                dataset.attrs.update(kind=metric.kind, dims=" ".join(metric.dims), about=metric.about)
             file.attrs["rounds_done"] = self.rounds_done
             file.flush()
             return file.id.get_file_image()
 
-    def _values(self, entry: Entry) -> np.ndarray:
-        if entry.path in self.fixed:
-            values = self.fixed[entry.path]
-            return values.astype(h5py.string_dtype() if entry.dtype == STRING else entry.dtype)
-        rows = self.rows[entry.path]
-        return np.array(rows, dtype=entry.dtype).reshape(len(rows), *(self.sizes[d] for d in entry.dims[1:]))
+    def _values(self, metric: Metric) -> np.ndarray:
+        if metric.path in self.fixed:
+            values = self.fixed[metric.path]
+            return values.astype(h5py.string_dtype() if metric.dtype == STRING else metric.dtype)
+        rows = self.rows[metric.path]
+        return np.array(rows, dtype=metric.dtype).reshape(
+            len(rows), *(self.sizes[d] for d in metric.dims[1:])
+        )
 
 
 def _file_id(status: os.stat_result) -> tuple[int, int]:

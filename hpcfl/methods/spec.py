@@ -16,6 +16,8 @@ from hpcfl.config.method import (
     MaskedName,
     RefinementName,
 )
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
+from hpcfl.metrics.metric import Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,11 @@ class MethodSpec:
         return {
             name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]
         } | dict(self.options)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that the method adds to those of every run."""
+        return PROTOTYPE_METRICS
 
     @property
     def fixed(self) -> bool:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from hpcfl.config.identity import difference
-from hpcfl.log.compare import RESULTS, compare_runs
-from hpcfl.log.reader import Run, as_bad_input, read_log
+from hpcfl.log.compare import common_results, compare_runs
+from hpcfl.log.reader import Run, read_log
 from hpcfl.utils.formatting import plural
 
 EQUAL, DIFFERENT = 0, 1
-ENVIRONMENT = ("device", "instructions", "onednn_max_cpu_isa", "step", "version_torch", "version_numpy")
+ENVIRONMENT = (
+    *("device", "instructions", "onednn_max_cpu_isa", "step"),
+    *("version_torch", "version_numpy", "version_scipy"),
+)
 """Attributes of a log that the last bits of its results may depend on."""
 
 
 def print_diff(one: str, other: str) -> int:
     """Prints whether two runs are equal, or the first round, client and dataset that differ."""
     a, b = read_log(one), read_log(other)
-    with as_bad_input(a.path), as_bad_input(b.path):
-        found = compare_runs(a, b)
+    found, compared = compare_runs(a, b), len(common_results(a, b))
     if found is None:
-        print(f"equal: {plural(a.rounds_done, 'round')}, {len(RESULTS)} datasets, bit for bit")
+        print(f"equal: {plural(a.rounds_done, 'round')}, {compared} datasets, bit for bit")
         return EQUAL
     print(f"different: first in {found}")
     if found.datasets:
-        print(f"in all {found.datasets} of {len(RESULTS)} datasets differ")
+        print(f"in all {found.datasets} of {compared} datasets differ")
     else:
         print("the rounds that both have are equal")
     for line in _reasons(a, b):
@@ -32,7 +34,11 @@ def print_diff(one: str, other: str) -> int:
 
 def _reasons(a: Run, b: Run) -> list[str]:
     """Returns what else differs between the runs, and may be why."""
-    found = [f"configuration: {change}"] if (change := difference(a.config, b.config)) else []
+    found = (
+        [f"configuration: {change}"]
+        if (change := difference(a.config, b.config, (f"in {a.path}", f"in {b.path}")))
+        else []
+    )
     for name in ENVIRONMENT:
         values = [str(run.attributes.get(name, "unknown")) for run in (a, b)]
         if values[0] != values[1]:

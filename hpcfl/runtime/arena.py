@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hpcfl.comm.communicator import Communicator
 from hpcfl.errors import BadInput
+from hpcfl.utils.files import free_bytes
 
 RESERVED_BYTES = 16 * 2**20
 """Bytes that an arena leaves free for other programs."""
@@ -35,7 +36,7 @@ class FreeSpace:
 
 def free_space() -> FreeSpace:
     """Returns the free bytes of this host."""
-    return FreeSpace(_free_bytes("/dev/shm"), _free_bytes(tempfile.gettempdir()))
+    return FreeSpace(free_bytes("/dev/shm"), free_bytes(tempfile.gettempdir()))
 
 
 def choose_arena(
@@ -106,12 +107,3 @@ def _allocate_file(nbytes: int) -> str:
     finally:
         os.close(handle)
     return name
-
-
-def _free_bytes(path: str) -> int:
-    """Returns the free bytes of a path's file system; 0 if they cannot be read."""
-    try:
-        stats = os.statvfs(path)
-    except OSError:
-        return 0
-    return stats.f_bavail * stats.f_frsize

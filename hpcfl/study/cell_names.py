@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from hpcfl.study.keys import ALL_KEYS, RANKS, Settings
+from hpcfl.utils.digests import digest_of
 
 MAX_LENGTH = 120
 MAX_VALUE_LENGTH = 40
@@ -40,7 +40,7 @@ def _name(block: str, entry: Settings, point: Settings) -> str:
 
 
 def _with_digest(stem: str, values: Any) -> str:
-    return f"{stem[: MAX_LENGTH - 9]}-{_digest(values, 4)}"
+    return f"{stem[: MAX_LENGTH - 9]}-{digest_of(values, 4)}"
 
 
 def _part(key: str, value: Any, with_key: bool) -> str:
@@ -57,7 +57,7 @@ def _value_text(value: Any) -> str:
     text = _plain_text(value)
     if isinstance(value, str | int | float) and 0 < len(text) <= MAX_VALUE_LENGTH and not UNSAFE.search(text):
         return text
-    return f"{UNSAFE.sub('_', text)[: MAX_VALUE_LENGTH - 7]}_{_digest(value, 3)}"
+    return f"{UNSAFE.sub('_', text)[: MAX_VALUE_LENGTH - 7]}_{digest_of(value, 3)}"
 
 
 def _plain_text(value: Any) -> str:
@@ -68,7 +68,3 @@ def _plain_text(value: Any) -> str:
     if isinstance(value, dict):
         return "+".join(f"{name}={_plain_text(inner)}" for name, inner in value.items())
     return str(value)
-
-
-def _digest(value: Any, size: int) -> str:
-    return hashlib.blake2b(repr(value).encode(), digest_size=size).hexdigest()

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hpcfl.comm.communicator import Communicator, is_mpi_error
-from hpcfl.comm.launcher import Launcher
-from hpcfl.engine.assemble import RunHooks, run_federation
-from hpcfl.engine.launch import result_or_problem, run_on_ranks
+from hpcfl.engine.launch import Session, launch, result_or_problem
 from hpcfl.engine.progress import ProgressLines, choose_display
+from hpcfl.engine.run import RunHooks, run_federation
 from hpcfl.errors import BadInput, Fatal, Refused, RunFailed, nearest
 from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.runtime.deadline import Deadline, end_time
 from hpcfl.runtime.devices import free_memory
-from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED, StopSignals
+from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED
 from hpcfl.runtime.lock import was_restarted
 from hpcfl.study.cells import Cell
 from hpcfl.study.merged_file import check_directory_owner, write_results
 from hpcfl.study.results import log_attributes
 from hpcfl.study.run_store import CellProgress, RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
+from hpcfl.utils.digests import digest_of
 from hpcfl.utils.formatting import plural, print_line
 
 
@@ -41,7 +40,8 @@ def run_study(
     study = result_or_problem(lambda: read_study(path, scale, settings))
     cells = result_or_problem(lambda: select_cells(study, only)) if isinstance(study, Study) else study
 
-    def body(comm: Communicator, launcher: Launcher | None, signals: StopSignals) -> int:
+    def job(session: Session) -> int:
+        comm = session.comm
         with comm.raise_on_all():
             if isinstance(cells, Exception):
                 raise cells
@@ -57,14 +57,13 @@ def run_study(
         with comm.raise_on_all():
             store = RunStore(study.directory(out))
             check_directory_owner(study, store)
-        return StudyRunner(comm, launcher, signals, study, cells, store, retry, keep).run_all()
+        return StudyRunner(session, study, cells, store, retry, keep).run_all()
 
-    return run_on_ranks(body)
+    return launch(job)
 
 
 def _fingerprint(cells: Sequence[Cell]) -> str:
-    text = repr([(cell.name, cell.settings, cell.ranks) for cell in cells])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return digest_of([(cell.name, cell.settings, cell.ranks) for cell in cells], 8)
 
 
 def select_cells(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
@@ -87,9 +86,7 @@ class QuietProgress(ProgressLines):
 class StudyRunner:
     """Runs the selected cells of a study in order; every rank has one."""
 
-    comm: Communicator
-    launcher: Launcher | None
-    signals: StopSignals
+    session: Session
     study: Study
     cells: tuple[Cell, ...]
     """The selected cells."""
@@ -101,6 +98,10 @@ class StudyRunner:
     problems: list[str] = field(default_factory=list)
     """Names of cells that cannot be run or did not end well; on rank 0."""
 
+    @property
+    def comm(self) -> Communicator:
+        return self.session.comm
+
     def run_all(self) -> int:
         """Runs the missing cells and returns the exit code."""
         with self.comm.raise_on_all():
@@ -109,7 +110,7 @@ class StudyRunner:
         number, early = 0, False
         while True:
             following = self._next(number) if self.comm.is_server else None
-            gathered = self.comm.allgather_object((self.signals.received, following))
+            gathered = self.comm.allgather_object((self.session.stop_requested, following))
             following = gathered[0][1]
             early = following is not None and (any(stop for stop, _ in gathered) or following[1] is None)
             if early or following is None:
@@ -203,7 +204,7 @@ class StudyRunner:
             plan = problem
         hooks = RunHooks(
             self._display,
-            lambda: self.signals.received,
+            lambda: self.session.stop_requested,
             self.started,
             on_start=lambda: self.store.count_start(cell, progress.rounds),
             log_attributes=log_attributes(self.study, cell),
@@ -211,7 +212,7 @@ class StudyRunner:
         return run_federation(comm, plan, self.store.log(cell), progress.state == "diverged", hooks)
 
     def _display(self, rounds: int) -> ProgressLines:
-        chosen = choose_display(rounds, self.launcher)
+        chosen = choose_display(rounds, self.session.launcher)
         return QuietProgress(rounds) if type(chosen) is ProgressLines else chosen
 
     def _record_problem(self, cell: Cell, text: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from hpcfl.config.loading import parse_setting, parse_toml, read_text
 from hpcfl.errors import BadInput, nearest
 from hpcfl.log.reader import study_title
+from hpcfl.share.lookup import find_study
 from hpcfl.study.cells import Cell, CellBlock, Exclusion, make_cells
 from hpcfl.study.keys import (
     ALL_KEYS,
@@ -64,11 +65,11 @@ class Study:
 
 
 def read_study(path: str | Path, scale: str = "full", settings: Sequence[str] = ()) -> Study:
-    """Returns a study with the `KEY=VALUE` settings in every cell.
+    """Returns a study, from a file or shipped under that name, with the `KEY=VALUE` settings in every cell.
 
     An invalid study raises BadInput; an invalid cell has its `problem` set.
     """
-    path = Path(path)
+    path = find_study(path)
     if scale not in SCALES:
         raise BadInput(f"--scale {scale}: allowed is {' or '.join(SCALES)}{nearest(scale, SCALES)}")
     content = read_text(path, "study")

@@ -8,11 +8,12 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcfl.errors import BadInput
+from hpcfl.share.job_scripts import SHIPPED, find_jobs
 from hpcfl.study.cells import Cell
 from hpcfl.study.estimate import Estimate
 from hpcfl.study.run_store import RunStore, count_states
@@ -111,7 +112,11 @@ def submit_study(
     if options and not options[0].startswith("-"):
         raise BadInput(f"{options[0]}: one study at a time; options of sbatch follow --")
     study = read_study(path, scale, settings)
-    store, job, max_seconds = RunStore(study.directory(out)), _script(script), 3600 * hours
+    store, folder, max_seconds = RunStore(study.directory(out)), find_jobs(), 3600 * hours
+    job = _script(script, folder)
+    # the job has a copy of its script, and looks for lib.sh in HPCFL_JOBS or in ./jobs
+    environ = {"HPCFL_JOBS": str(folder)} if folder == SHIPPED else {}
+    prefix = "".join(f"{name}={shlex.quote(value)} " for name, value in environ.items())
     common = ["study", "run", path, "--scale", scale, "--out", str(store.path)]
     common += [f"--set={setting}" for setting in settings]
     if broken := [word for word in common if "\n" in word]:
@@ -126,7 +131,7 @@ def submit_study(
             *(f"--ntasks={array.ranks}", f"--cpus-per-task={array.threads}"),
             *(f"--time={array.minutes(max_seconds)}", *options, str(job), str(tasks)),
         ]
-        print_line(f"{array}\n{shlex.join(command)}")
+        print_line(f"{array}\n{prefix}{shlex.join(command)}")
         if dry_run:
             print_line("\n".join(f"  {line}" for line in lines))
             continue
@@ -136,7 +141,7 @@ def submit_study(
             if store.progress(cell).state == "failed"
         ]
         try:
-            _send(tasks, lines, command)
+            _send(tasks, lines, command, environ)
         except BadInput:
             for cell, failure in cleared:
                 store.mark_failed(cell, failure or "not submitted again")
@@ -144,17 +149,16 @@ def submit_study(
     return 0
 
 
-def _script(given: str | None) -> Path:
+def _script(given: str | None, folder: Path) -> Path:
     """Returns the path of the job script; it and the lib.sh that it reads must exist."""
-    folder = Path(os.environ.get("HPCFL_JOBS", "jobs"))
     if given and not Path(given).is_file():
         raise BadInput(f"--script {given}: no such file")
     script = Path(given) if given else folder / "study.sbatch"
     for each in (script, folder / "lib.sh"):
         if not each.is_file():
             raise BadInput(
-                f"{each} is not there: submit from the repository's directory, "
-                "or set HPCFL_JOBS to the full path of its jobs/"
+                f"{each} is not there: submit from the directory above jobs/, "
+                "set HPCFL_JOBS to its full path, or let hpcfl jobs copy the scripts"
             )
     return script
 
@@ -184,7 +188,7 @@ def _missing(study: Study, store: RunStore, ranks: int, retry: bool) -> tuple[li
     return [study.cells[i] for i in missing], [estimate.seconds_left(i) for i in missing]
 
 
-def _send(tasks: Path, lines: Sequence[str], command: Sequence[str]) -> None:
+def _send(tasks: Path, lines: Sequence[str], command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Writes the task file and runs sbatch; removes the file again if sbatch fails."""
     try:
         tasks.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +198,7 @@ def _send(tasks: Path, lines: Sequence[str], command: Sequence[str]) -> None:
     except OSError as error:
         raise BadInput(f"cannot write {tasks}: {error.strerror}") from None
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, env=os.environ | environ, capture_output=True, text=True)
         problem = f"sbatch refused it: {' '.join(done.stderr.split())}" if done.returncode else ""
     except OSError as error:
         problem = f"cannot start sbatch: {error.strerror}; --dry-run only prints"

@@ -13,9 +13,9 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.pseudo_labels import accept, pseudo_labels, thresholds
 from hpcfl.training.augmentation import Augmentation
+from hpcfl.training.epochs import features
 from hpcfl.training.samples import ClientSamples
 from hpcfl.training.step.step import Batch, Step
-from hpcfl.training.trainer import features
 from hpcfl.utils import seeds
 
 TRAINING, WEAK, STRONG = range(3)
@@ -74,13 +74,15 @@ class SemiSupervised:
         return thresholds(z_ND, labelled.labels_N, own, *quantiles)
 
     def active_set(
-        self, t: int, i: int, step: Step, pool: ClientSamples, own: Prototypes, thresholds_2: Tensor
+        self, t: int, i: int, step: Step, unlabelled: ClientSamples, own: Prototypes, thresholds_2: Tensor
     ) -> ActiveSet:
         """Returns the samples accepted by client i in round t: Eq. (10), (11) on weak views, in eval mode."""
         weak = augmentation_of(self.plan, i, t, 0, WEAK, self.weak)
-        labels = pseudo_labels(torch.cat([z_BD for z_BD, _ in features(step, pool, self.batch, weak)]), own)
+        labels = pseudo_labels(
+            torch.cat([z_BD for z_BD, _ in features(step, unlabelled, self.batch, weak)]), own
+        )
         accepted_N = accept(labels, thresholds_2)
-        samples = replace(pool, index_N=pool.index_N[accepted_N.cpu()])
+        samples = replace(unlabelled, index_N=unlabelled.index_N[accepted_N.cpu()])
         label_N = labels.class_N[accepted_N]
         return ActiveSet(samples, label_N, int((label_N == samples.labels_N).sum()))
 

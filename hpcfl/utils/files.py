@@ -51,6 +51,15 @@ def move_into_place(temporary: Path, path: Path) -> None:
     os.replace(temporary, path)
 
 
+def free_bytes(directory: str | Path) -> int:
+    """Returns the free bytes of a file system, without regard to quotas; 0 if the directory is missing."""
+    try:
+        stats = os.statvfs(directory)
+    except OSError:
+        return 0
+    return stats.f_bavail * stats.f_frsize
+
+
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -30,7 +30,7 @@ def format_bytes(number: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def format_duration(seconds: float) -> str:

@@ -149,6 +149,6 @@ def test_a_finished_run_without_checkpoints_is_kept_when_it_is_run_for_longer(tr
     train("run.h5")
     shutil.rmtree("run.h5.ckpt")
     done = train("run.h5", "federation.rounds=7")
-    assert "the run starts again; the finished one is kept as run.1.h5" in done.output
+    assert "the run starts again; the old log is kept as run.1.h5" in done.output
     assert (read_log("run.1.h5").rounds_done, read_log("run.1.h5").status) == (6, "finished")
     assert (read_log("run.h5").rounds_done, read_log("run.h5").status) == (7, "finished")

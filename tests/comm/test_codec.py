@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcfl.comm.codec import ClientUpload, PrototypeCodec
-from hpcfl.comm.metrics_codec import ClientMetrics, CpuSeconds, SavedClient, decode_metrics, encode_metrics
 
 
 @st.composite
@@ -69,21 +68,3 @@ def test_down_carries_the_present_rows_only(present):
     got_K, got_RD = codec.unpack_down(body)
     np.testing.assert_array_equal(got_K, present_K)
     np.testing.assert_array_equal(got_RD, value_RD)
-
-
-def test_reports_round_trip():
-    first = ClientMetrics(3, trained=True, by_global=7, loss=0.25, margin_K=np.array([1.5, np.nan]))
-    there = [SavedClient(3, 0, 64, "ab" * 16), SavedClient(9, 64, 128, "0f" * 16)]
-    effort, records, saved = decode_metrics(
-        encode_metrics(CpuSeconds(1.5, 2.5), [first, ClientMetrics(4)], 2, there), 2
-    )
-    assert effort == CpuSeconds(1.5, 2.5)
-    assert saved == there
-    assert records["client"].tolist() == [3, 4]
-    assert records["global"].tolist() == [7, -1]
-    assert records["trained"].tolist() == [True, False]
-    assert records["loss"][0] == 0.25
-    assert np.isnan(records["loss"][1])
-    np.testing.assert_array_equal(records["margin"], [[1.5, np.nan], [np.nan, np.nan]])
-    _, records, saved = decode_metrics(encode_metrics(CpuSeconds(0, 0), [], 2), 2)
-    assert (len(records), saved) == (0, [])

@@ -16,7 +16,7 @@ import pytest
 from hpcfl.config.loading import load_config
 from hpcfl.doctor import disk, shm_segments
 from hpcfl.doctor.disk import Mount, mount_of, probe_output
-from hpcfl.doctor.rank_info import allotted
+from hpcfl.doctor.rank_info import cpuset_cores
 from hpcfl.doctor.requirements import observed_machine, requirements
 from hpcfl.doctor.shm_segments import stale_segments
 from hpcfl.federation.run_plan import plan_run
@@ -101,12 +101,12 @@ def test_the_cores_of_a_control_group_of_either_version(tmp_path):
     own.write_text("0::/job/step\n")
     (tmp_path / "job/step").mkdir(parents=True)
     (tmp_path / "job/step/cpuset.cpus.effective").write_text("0-3,8,10-11\n")
-    assert allotted(tmp_path, own) == 7
+    assert cpuset_cores(tmp_path, own) == 7
     own.write_text("4:cpu,cpuset:/old\n")
     (tmp_path / "cpuset/old").mkdir(parents=True)
     (tmp_path / "cpuset/old/cpuset.cpus").write_text("5\n")
-    assert allotted(tmp_path, own) == 1
-    assert allotted(tmp_path, tmp_path / "none") == os.cpu_count()
+    assert cpuset_cores(tmp_path, own) == 1
+    assert cpuset_cores(tmp_path, tmp_path / "none") == os.cpu_count()
 
 
 def test_a_segment_is_stale_if_no_process_maps_it_nor_any_of_its_job(tmp_path):

@@ -1,75 +1,82 @@
-"""What ranks report, put together by client: numbers derived by hand."""
+"""What rank 0 computes from the values of clients: numbers derived by hand."""
+
+from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from hpcfl.comm.metrics_codec import ClientMetrics, CpuSeconds, encode_metrics
-from hpcfl.engine.round_metrics import MetricsCollector
-
-COUNTS = np.array([[2, 2], [6, 0], [1, 1]])
-
-
-def collect(collector: MetricsCollector, *ranks: list[ClientMetrics]):
-    return collector([encode_metrics(CpuSeconds(1.0, 2.0), reports, 2) for reports in ranks])
+from hpcfl.config.loading import load_config
+from hpcfl.engine.rank_report import CpuSeconds, RankReport
+from hpcfl.engine.round_metrics import RoundMetrics, RoundMetricsBuilder
+from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.log.size import dimension_sizes, run_metrics
+from hpcfl.metrics.records import RankMetrics
 
 
-def test_a_round_by_hand():
-    """Losses over samples (4 and 6), dead units and silhouettes over clients; client 2 only looks."""
-    first = ClientMetrics(
-        1, trained=True, evaluated=True, by_head=3, loss=2.0, align=0.5, seconds=1.0, silhouette=0.4,
-        margin_K=np.array([1.0, np.nan]), dead_K=np.array([0.25, np.nan]), norm_K=np.array([3.0, 1.0]),
-        accepted=4, accepted_correct=1, thresholds=np.array([0.1, 0.2]),
-    )  # fmt: skip
-    second = ClientMetrics(
-        0, trained=True, loss=1.0, align=1.0, seconds=2.0, margin_K=np.array([2.0, 5.0]),
-        dead_K=np.array([0.75, 0.5]), norm_K=np.array([2.0, 2.0]), accepted=2, accepted_correct=2,
-    )  # fmt: skip
-    third = ClientMetrics(2, evaluated=True, by_head=1, silhouette=0.2)
-    collector = MetricsCollector(COUNTS)
-    got = collect(collector, [], [first], [third, second])
-    row = got.row
-    assert row["/round/loss"] == (4 * 1.0 + 6 * 2.0) / 10
-    assert row["/round/loss_align"] == (4 * 1.0 + 6 * 0.5) / 10
-    assert np.isnan(row["/round/loss_proxy"])
-    np.testing.assert_array_equal(row["/client/loss"], [1, 2, np.nan])
+@pytest.fixture(scope="module")
+def plan() -> RunPlan:
+    """Three clients; the method's inference is by global prototypes."""
+    settings = ["data.samples_per_class=20", "federation.clients=3", "partition.name=iid"]
+    return plan_run(load_config(None, settings))
+
+
+def build(builder: RoundMetricsBuilder, *ranks: dict[int, dict[str, object]]) -> RoundMetrics:
+    """Returns the metrics of a round from the values of each rank, by client and name."""
+    messages = []
+    for values in ranks:
+        metrics = RankMetrics(run_metrics(builder.plan), dimension_sizes(builder.plan))
+        for client, measured in values.items():
+            for name, value in measured.items():
+                metrics.of(client)[name] = value
+        messages.append(RankReport(CpuSeconds(1.0, 2.0), [], metrics.pop()).encode())
+    return builder.build(messages)
+
+
+def test_accuracies_are_over_test_samples_and_over_clients(plan):
+    tests_M = np.array([len(client.test) for client in plan.clients])
+    correct_M = np.array([5, 0, tests_M[2]])
+    values = {
+        i: {"evaluated": True, "accuracy_global": correct_M[i] / tests_M[i], "accuracy_head": 0.5}
+        for i in (0, 2)
+    }
+    got = build(RoundMetricsBuilder(plan), {}, values, {1: {"evaluated": True, "accuracy_head": 0.5}})
+    assert got.row["/round/accuracy"] == correct_M.sum() / tests_M.sum()
+    assert got.row["/round/accuracy_mean"] == (correct_M / tests_M).mean()
+    np.testing.assert_array_equal(got.row["/client/accuracy"], correct_M / tests_M)
+    np.testing.assert_array_equal(got.row["/client/accuracy_global"], [correct_M[0] / tests_M[0], np.nan, 1])
+    assert got.cpu == CpuSeconds(3.0, 6.0)
+
+
+def test_a_round_without_evaluation_has_no_accuracy(plan):
+    row = build(RoundMetricsBuilder(plan), {0: {"trained": True, "loss": 1.0}}).row
+    assert np.isnan(row["/round/accuracy"])
+    assert np.isnan(row["/round/accuracy_mean"])
+    assert np.isnan(row["/client/accuracy"]).all()
+
+
+def test_ranks_and_pseudo_labels(plan):
+    first: dict[str, object] = {"trained": True, "accepted": 4, "pseudo_accuracy": 0.25}
+    second: dict[str, object] = {"trained": True, "accepted": 2, "pseudo_accuracy": 1.0}
+    row = build(RoundMetricsBuilder(plan), {}, {1: first}, {0: second, 2: {"evaluated": True}}).row
     assert row["/client/rank"].tolist() == [2, 1, -1]
-    assert row["/prototypes/dead"].tolist() == [0.5, 0.5]
-    assert row["/prototypes/margin_clients"].tolist() == [2, 5]
-    np.testing.assert_allclose(row["/round/silhouette"], 0.3)
-    np.testing.assert_array_equal(row["/client/silhouette"], [np.nan, 0.4, 0.2])
-    assert row["/client/accepted"].tolist() == [2, 4, 0]
-    np.testing.assert_array_equal(row["/client/pseudo_accuracy"], [1, 0.25, np.nan])
     assert (row["/round/accepted"], row["/round/pseudo_accuracy"]) == (6, 0.5)
-    np.testing.assert_array_equal(row["/client/thresholds"][1], [0.1, 0.2])
-    np.testing.assert_array_equal(got.correct_M["head"], [np.nan, 3, 1])
-    assert (got.evaluated, got.work, got.cpu) == (True, 3.0, 6.0)
-    # heads: client 0 has equal norms where its counts are equal, client 1 norms 3, 1 for counts 6, 0
-    assert row["/round/personalisation"] == 0
-    np.testing.assert_array_equal(collector.norm_MK, [[2, 2], [3, 1], [np.nan, np.nan]])
+    np.testing.assert_array_equal(row["/client/pseudo_accuracy"], [1, 0.25, np.nan])
 
 
-def test_who_does_not_train_keeps_its_head_and_a_diverged_client_adds_nothing():
-    collector = MetricsCollector(COUNTS)
-    collect(collector, [ClientMetrics(1, trained=True, loss=1.0, norm_K=np.array([1.0, 3.0]))])
-    row = collect(collector, [ClientMetrics(0, trained=True, loss=np.nan)]).row
-    np.testing.assert_array_equal(collector.norm_MK[1], [1, 3])
-    assert np.isnan(collector.norm_MK[0]).all()
-    np.testing.assert_allclose(row["/round/personalisation"], np.sqrt(2))
-    assert np.isnan(row["/prototypes/dead"]).all()
-    assert np.isnan(row["/round/loss"])
+def test_margins_are_divided_by_the_largest(plan):
+    margins = [[1, 2, np.nan, 0, 4, 1], [2, 1, np.nan, 0, 3, 1]]
+    values = {i: {"trained": True, "margin": margin} for i, margin in enumerate(margins)}
+    row = build(RoundMetricsBuilder(plan), values).row
+    np.testing.assert_array_equal(row["/prototypes/margin_clients"], [2, 2, np.nan, 0, 4, 1])
+    want = [0.5, 0.5, np.nan, 0, 1, 0.25]
+    np.testing.assert_array_equal(row["/prototypes/margin_clients_normalised"], want)
 
 
-def test_sums_do_not_depend_on_who_trained_whom():
-    rng = np.random.default_rng(0)
-    reports = [
-        ClientMetrics(
-            i, trained=True, evaluated=True, loss=rng.random(), silhouette=rng.random(), dead_K=rng.random(2)
-        )
-        for i in range(3)
-    ]
-    one, other = (
-        collect(MetricsCollector(COUNTS), reports),
-        collect(MetricsCollector(COUNTS), [reports[2]], [reports[1], reports[0]]),
-    )
-    for path, values in one.row.items():
-        if path != "/client/rank":
-            np.testing.assert_array_equal(values, other.row[path])
+def test_personalisation_is_zero_where_head_norms_follow_class_counts(plan):
+    """Heads of clients that did not train in the last round count too."""
+    builder = RoundMetricsBuilder(plan)
+    count_MK = plan.class_counts_MK
+    for i in range(3):
+        row = build(builder, {i: {"trained": True, "head_norms": 3.0 * count_MK[i] + 1}}).row
+    np.testing.assert_allclose(row["/round/personalisation"], 0, atol=1e-12)
+    np.testing.assert_array_equal(builder.head_norm_MK, 3.0 * count_MK + 1)

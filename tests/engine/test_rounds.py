@@ -14,8 +14,9 @@ from hpcfl.config.loading import load_config
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.reader import read_log
-from hpcfl.log.schema import ENTRIES
+from hpcfl.log.schema import METRICS
 from hpcfl.models.network import build_network
+from hpcfl.training import trainer
 from hpcfl.utils.seeds import generator, key
 from tests.helpers.runs import SMALL, options, train_log
 
@@ -131,9 +132,7 @@ def test_clients_of_one_architecture_start_apart_unless_asked(hpcfl):
 
 def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
     """Client 3's samples are made infinite: it never uploads, the others do, nothing else changes."""
-    from hpcfl.engine import worker
-
-    original = worker.train
+    original = trainer.train_epochs
 
     trainings = 0
 
@@ -148,7 +147,7 @@ def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
         return original(network, samples, *rest)
 
     first = int(plan_run(load_config(None, SMALL)).clients[3].train[0])
-    monkeypatch.setattr(worker, "train", poisoned)
+    monkeypatch.setattr(trainer, "train_epochs", poisoned)
     log = run()
     assert trainings == 1, "a diverged client was trained again"
     diverged = np.zeros((4, 20), dtype=bool)
@@ -257,8 +256,8 @@ def test_seconds_have_parts_and_every_entry_of_the_schema_is_filled(run):
     work = log["/round/efficiency"] * log["/round/seconds"]  # one worker
     assert (work <= log["/round/cpu_seconds"] + 1e-3).all()
     assert (work > 0.05 * log["/round/seconds_train"]).all()
-    for entry in ENTRIES:
-        assert len(log[entry.path]) > 0
+    for metric in METRICS:
+        assert len(log[metric.path]) > 0
 
 
 @pytest.mark.slow

@@ -172,16 +172,22 @@ def right_by_hand(z_ND, y_N, value_KD, present_K, by_angle: bool) -> int:
 
 def test_with_the_cosine_guide_prototypes_are_compared_by_angle(run, monkeypatch):
     """By global and by local prototypes, for every client; by distance other samples would be right."""
-    original, seen = Worker.evaluate_global, {}
+    original, seen = Worker.evaluate_prototypes, {}
 
     def watching(worker, i, target):
         original(worker, i, target)
-        kept = worker._record(i)
-        state = worker.layouts.state(i).views(kept["state"])
-        own = kept["z"], state["local.value"], state["local.present"], target.value_KD, target.present_K
-        seen[i] = worker.plan.data.y[worker.plan.clients[i].test], *(part.numpy().copy() for part in own)
+        plan, records = worker.ctx.plan, worker.ctx.records
+        state = records.state_blocks(i)
+        own = (
+            records.record(i)["z"],
+            state["local.value"],
+            state["local.present"],
+            target.value_KD,
+            target.present_K,
+        )
+        seen[i] = plan.data.y[plan.clients[i].test], *(part.numpy().copy() for part in own)
 
-    monkeypatch.setattr(Worker, "evaluate_global", watching)
+    monkeypatch.setattr(Worker, "evaluate_prototypes", watching)
     log = run("fedproto", "method.distance=cosine", "method.weight=1.0", "federation.participation=1.0")
     tests_M = log["/clients/test_samples"]
     got = {name: log[f"/client/accuracy_{name}"][-1] * tests_M for name in ("local", "global")}

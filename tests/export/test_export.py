@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 from hpcfl.log.reader import Run, read_log
-from hpcfl.log.schema import COMPONENT_NAMES, ENTRIES, STRING, Entry
+from hpcfl.log.schema import COMPONENT_NAMES, METRICS
 from hpcfl.log.tables import tables
+from hpcfl.metrics.metric import STRING, Metric
 from tests.helpers.logs import SIZES, new_log
 
 ROUNDS = 5
 
 
-def values(entry: Entry, rng: np.random.Generator) -> np.ndarray:
+def values(metric: Metric, rng: np.random.Generator) -> np.ndarray:
     """Returns a row of numbers with all their digits, a few of them missing."""
-    shape = tuple(SIZES[dim] for dim in entry.dims[1:])
-    if entry.dtype == "?":
+    shape = tuple(SIZES[dim] for dim in metric.dims[1:])
+    if metric.dtype == "?":
         return rng.random(shape) < 0.5
-    if entry.dtype.startswith("i"):
+    if metric.dtype.startswith("i"):
         return rng.integers(-1, 2**31 - 1, shape)
     number = np.asarray(rng.standard_normal(shape) * 10.0 ** rng.integers(-300, 300, shape))
     number[rng.random(shape) < 0.2] = np.nan
@@ -37,7 +38,7 @@ def make(path: Path, seed: int = 0, rounds: int = ROUNDS) -> Run:
     rng = np.random.default_rng(seed)
     log = new_log(path)
     for _ in range(rounds):
-        row = {entry.path: values(entry, rng) for entry in ENTRIES if entry.dims[0] == "round"}
+        row = {metric.path: values(metric, rng) for metric in METRICS if metric.dims[0] == "round"}
         log.append(row | {"/round/seconds": rng.random()}, {})
     log.close("finished")
     return read_log(path)
@@ -70,25 +71,25 @@ def test_every_dataset_comes_back_from_csv_bit_for_bit(hpcfl):
     done = hpcfl("export", "run.h5", "--to", "csv")
     assert done.exit_code == 0, done.output
     columns = {path.stem: cells(path) for path in Path("run-csv").glob("*.csv")}
-    assert columns.keys() == {table.name for table in tables()} | {"run"}
+    assert columns.keys() == {table.name for table in tables(run)} | {"run"}
     seen = set()
-    for table in tables():
+    for table in tables(run):
         text = columns[table.name]
-        for entry in table.entries:
-            seen.add(entry.path)
-            want = run[entry.path]
-            names = [name for name in text if name in table._names(entry)]
+        for metric in table.metrics:
+            seen.add(metric.path)
+            want = run[metric.path]
+            names = [name for name in text if name in table._names(metric)]
             got = np.array([text[name] for name in names]).T.reshape(want.shape)
-            if entry.dtype == STRING:
+            if metric.dtype == STRING:
                 assert got.tolist() == want.tolist()
-            elif entry.dtype == "?":
+            elif metric.dtype == "?":
                 np.testing.assert_array_equal(got == "True", want)
             else:
-                np.testing.assert_array_equal(got.astype(entry.dtype), want)
+                np.testing.assert_array_equal(got.astype(metric.dtype), want)
         for place, key in enumerate(table.keys):
-            shape = [len(run[table.entries[0].path]), *(SIZES[dim] for dim in table.keys[1:])]
+            shape = [len(run[table.metrics[0].path]), *(SIZES[dim] for dim in table.keys[1:])]
             assert [int(cell) for cell in text[key]] == np.indices(shape)[place].ravel().tolist()
-    assert seen == {entry.path for entry in ENTRIES if entry.dims[0] != "saved"}
+    assert seen == {metric.path for metric in METRICS if metric.dims[0] != "saved"}
     for path, (table_name, column) in COLUMN.items():
         assert column in columns[table_name], path
     said = dict(zip(columns["run"]["attribute"], columns["run"]["value"], strict=True))
@@ -97,7 +98,7 @@ def test_every_dataset_comes_back_from_csv_bit_for_bit(hpcfl):
 
 
 def test_places_that_count_nothing_have_names():
-    dims = {dim: SIZES[dim] for entry in ENTRIES for dim in entry.dims if dim in COMPONENT_NAMES}
+    dims = {dim: SIZES[dim] for metric in METRICS for dim in metric.dims if dim in COMPONENT_NAMES}
     assert {dim: len(names) for dim, names in COMPONENT_NAMES.items()} == dims
 
 
@@ -200,10 +201,10 @@ def test_tensorboard_reads_every_round_from_its_own_files(hpcfl):
             assert buckets[:, 2].sum() == len(known)
             assert (buckets[0, 0], buckets[-1, 1]) == (known.min(), known.max())
     scalars = {
-        (entry.path[1:], t + 1): np.float64(value)
-        for entry in ENTRIES
-        if entry.dims == ("round",)
-        for t, value in enumerate(run[entry.path])
+        (metric.path[1:], t + 1): np.float64(value)
+        for metric in METRICS
+        if metric.dims == ("round",)
+        for t, value in enumerate(run[metric.path])
         if not np.isnan(value)
     }
     assert got.keys() == scalars.keys()

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import tempfile
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import h5py
@@ -19,6 +24,7 @@ import torch
 from torch.nn.functional import conv2d
 
 from tests.helpers.cases import prepare_images, run_cases
+from tests.helpers.mpi import ROOT
 
 DIGESTS = Path(__file__).parents[1] / "mpi" / "digests.json"
 SIZE = 4
@@ -38,13 +44,23 @@ def read_digests(log: Path) -> dict[str, str]:
     return found
 
 
+@cache
 def machine() -> str:
-    """Returns the key of this machine: torch's version, the instruction set, and a digest of its arithmetic.
+    """Returns the key of this machine: versions, the instruction set, and a digest of its arithmetic.
 
-    The last is needed because BLAS and oneDNN choose their kernels by the CPU's model, too.
+    The last is needed because BLAS and oneDNN choose their kernels by the CPU's model, too. All is found in a
+    fresh process, so that no setting of hpcfl changes the key.
     """
+    environ = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"} | os.environ
+    command = [sys.executable, "-m", "tests.helpers.digests", "machine"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ, cwd=ROOT)
+    return done.stdout.strip()
+
+
+def _machine() -> str:
     arithmetic = _digest(b"".join(part.tobytes() for part in _arithmetic()))
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {arithmetic}"
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scipy", "torchvision"))
+    return f"{versions}, {torch.backends.cpu.get_cpu_capability()}, {arithmetic}"
 
 
 def _arithmetic() -> list[np.ndarray]:
@@ -113,4 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print(_machine()) if sys.argv[1:] == ["machine"] else main()

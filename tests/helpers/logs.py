@@ -9,8 +9,9 @@ import numpy as np
 from hpcfl.config.loading import dump_config
 from hpcfl.config.schema import Config
 from hpcfl.log.heartbeat import Heartbeat
-from hpcfl.log.schema import ENTRIES, STRING
+from hpcfl.log.schema import METRICS
 from hpcfl.log.writer import LogWriter
+from hpcfl.metrics.metric import STRING
 from hpcfl.watch.render import rows
 from hpcfl.watch.status import RunStatus
 
@@ -21,19 +22,19 @@ HEARTBEAT = Heartbeat(time=1e9, round=7, part="train", missing=(2, 4, 5, 6), sin
 def new_log(path: Path, fresh: bool = False) -> LogWriter:
     """Returns the writer of a log without rows."""
     fixed = {}
-    for entry in ENTRIES:
-        if entry.dims[0] == "client":
-            shape = tuple(SIZES[dim] for dim in entry.dims)
-            fixed[entry.path] = np.full(shape, "net" if entry.dtype == STRING else 1, dtype=object)
-    return LogWriter(path, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, fresh)
+    for metric in METRICS:
+        if metric.dims[0] == "client":
+            shape = tuple(SIZES[dim] for dim in metric.dims)
+            fixed[metric.path] = np.full(shape, "net" if metric.dtype == STRING else 1, dtype=object)
+    return LogWriter(path, METRICS, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, fresh)
 
 
 def row(t: int) -> dict[str, np.ndarray]:
     """Returns a round's row with the number of the round everywhere."""
     return {
-        entry.path: np.full(tuple(SIZES[dim] for dim in entry.dims[1:]), t).astype(entry.dtype)
-        for entry in ENTRIES
-        if entry.dims[0] == "round"
+        metric.path: np.full(tuple(SIZES[dim] for dim in metric.dims[1:]), t).astype(metric.dtype)
+        for metric in METRICS
+        if metric.dims[0] == "round"
     }
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.helpers.jobs import JOBS, Job, await_ready
 from tests.helpers.mpi import ROOT
+from tests.stress.slurm.scenarios import SCENARIOS
 
 SCRIPTS = sorted(path for path in JOBS.iterdir() if path.suffix in {".sbatch", ".pbs", ".lsf", ".sh"})
-SCENARIOS = ("nodes", "mpich-mpirun", "openmpi", "walltime", "array", "study", "node-failure", "cancel")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -177,11 +177,13 @@ def sleeps(seconds: int) -> bool:
 
 
 @pytest.mark.slurm
-@pytest.mark.skipif(not shutil.which("slurmctld"), reason="no slurmctld; tools/slurm-lab installs it")
-@pytest.mark.skipif(os.geteuid() != 0, reason="tools/slurm-lab needs root")
-@pytest.mark.skipif(Path(sys.prefix).parent != ROOT, reason="tools/slurm-lab uses .venv, as tools/test does")
+@pytest.mark.skipif(
+    not shutil.which("slurmctld"), reason="no slurmctld; tools/test --stress slurm installs it"
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="the Slurm lab needs root")
+@pytest.mark.skipif(Path(sys.prefix).parent != ROOT, reason="the Slurm lab uses .venv, as tools/test does")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_on_a_real_slurm(scenario: str):
-    command = [str(ROOT / "tools" / "slurm-lab"), "--only", scenario]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+    command = [sys.executable, "-m", "tests.stress.slurm", "--only", scenario]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr

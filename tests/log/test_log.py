@@ -10,14 +10,14 @@ import pytest
 
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.reader import read_log
-from hpcfl.log.schema import ENTRIES
+from hpcfl.log.schema import METRICS
 from hpcfl.log.writer import MAX_WRITE_SHARE, rename_to_backup
 from tests.helpers.logs import SIZES, new_log, row
 
 SAVED = {
-    entry.path: np.ones(tuple(SIZES[dim] for dim in entry.dims[1:]))
-    for entry in ENTRIES
-    if entry.dims[0] == "saved"
+    metric.path: np.ones(tuple(SIZES[dim] for dim in metric.dims[1:]))
+    for metric in METRICS
+    if metric.dims[0] == "saved"
 }
 
 
@@ -31,11 +31,11 @@ def test_rows_come_back_as_they_went_in(tmp_path):
     log.close("finished")
     run = read_log(tmp_path / "run.h5")
     assert (run.status, run.rounds_done) == ("finished", 3)
-    for entry in ENTRIES:
-        got = run[entry.path]
-        assert len(got) == {"round": 3, "saved": 1, "client": 3}[entry.dims[0]]
-        if entry.dims[0] == "round":
-            np.testing.assert_array_equal(got, np.stack([row(t)[entry.path] for t in range(3)]))
+    for metric in METRICS:
+        got = run[metric.path]
+        assert len(got) == {"round": 3, "saved": 1, "client": 3}[metric.dims[0]]
+        if metric.dims[0] == "round":
+            np.testing.assert_array_equal(got, np.stack([row(t)[metric.path] for t in range(3)]))
     assert run["/clients/architecture"].tolist() == ["net"] * 3
     assert [p.name for p in tmp_path.iterdir()] == ["run.h5"]
 
@@ -43,9 +43,9 @@ def test_rows_come_back_as_they_went_in(tmp_path):
 def test_every_dataset_says_its_kind_and_dimensions(tmp_path):
     new_log(tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5") as file:
-        for entry in ENTRIES:
-            assert file[entry.path].attrs["kind"] == entry.kind
-            assert file[entry.path].attrs["dims"] == " ".join(entry.dims)
+        for metric in METRICS:
+            assert file[metric.path].attrs["kind"] == metric.kind
+            assert file[metric.path].attrs["dims"] == " ".join(metric.dims)
 
 
 def test_another_run_is_never_overwritten(tmp_path):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from hpcfl.comm.launcher import find_launcher
-from hpcfl.engine import assemble, launch
+from hpcfl.engine import launch, run
 from hpcfl.study.run import run_study
 
 
@@ -22,7 +22,7 @@ def main(rank: int, place: str, out: str) -> int:
     assert found is not None
     if found.rank == rank:
         if place == "start":
-            assemble._assemble_and_run = fail  # type: ignore[assignment]
+            run._run = fail  # type: ignore[assignment]
         elif place == "plan":
             launch.plan_run = fail  # type: ignore[assignment]
         elif place == "cell":
@@ -33,7 +33,7 @@ def main(rank: int, place: str, out: str) -> int:
         else:
             from hpcfl.engine.server import Server
 
-            Server.aggregate = fail  # type: ignore[method-assign, assignment]
+            Server.aggregate = fail  # type: ignore[method-assign]
     if place == "cell":
         beside = Path(out).parent
         return run_study(str(beside / "study.toml"), "full", [], str(beside), [])

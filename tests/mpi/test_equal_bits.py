@@ -41,17 +41,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 
 def assert_known_digests(logs: Path) -> None:
-    """Checks the results of all cases against those that were kept; skips where none are for this machine."""
-    known = known_digests()
-    if machine() not in known:
-        pytest.skip(f"no digests are kept for this machine ({machine()}); see tests/helpers/digests.py")
-    for name, digests in known[machine()].items():
+    """Checks the results of all cases against those that were kept for this machine, if any were."""
+    for name, digests in known_digests().get(machine(), {}).items():
         found = read_digests(logs / f"{name}.h5")
         assert [path for path in digests if found.get(path) != digests[path]] == [], name
 
 
 def test_results_of_one_process_are_those_that_were_kept(alone: Path):
-    assert set(next(iter(known_digests().values()))) == set(CASES)
+    if machine() not in known_digests():
+        pytest.skip(f"no digests are kept for this machine ({machine()}); see tests/helpers/digests.py")
+    assert known_digests()[machine()].keys() == CASES.keys()
     assert_known_digests(alone)
 
 

@@ -58,10 +58,10 @@ def test_an_exception_on_any_rank_ends_all(mpi: Mpi, tmp_path: Path, rank: int, 
 
 
 def test_every_kind_of_failure_ends_as_it_must():
-    """A raise, slow and frozen ranks, with one MPI or the other; tools/kills has the kills."""
+    """A raise, slow and frozen ranks, with one MPI or the other; tests/stress/kills.py has the kills."""
     mpich(), open_mpi()
-    command = [sys.executable, str(ROOT / "tools" / "failures.py"), "--each", "--skip=kill", "--by-turns"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    command = [sys.executable, "-m", "tests.stress.failures", "--each", "--skip=kill", "--by-turns"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

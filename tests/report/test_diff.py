@@ -8,9 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.log.compare import RESULTS, compare_runs
+from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import read_log
+from hpcfl.log.schema import METRICS
 
+RESULTS = sum(metric.kind == "result" for metric in METRICS)
 SETTINGS = [
     *("data.samples_per_class=100", "federation.clients=4", "partition.name=iid", "models.features=8"),
     *("federation.rounds=4", "log.prototypes_every=2", "log.local_prototypes=true"),
@@ -45,7 +47,7 @@ def test_equal_runs_have_code_0(hpcfl, train):
     train("a.h5")
     train("b.h5", "runtime.arena=private")
     done = hpcfl("diff", "a.h5", "b.h5")
-    assert (done.exit_code, done.output) == (0, f"equal: 4 rounds, {len(RESULTS)} datasets, bit for bit\n")
+    assert (done.exit_code, done.output) == (0, f"equal: 4 rounds, {RESULTS} datasets, bit for bit\n")
 
 
 def test_the_first_round_client_and_dataset_are_named(hpcfl, pair):
@@ -59,7 +61,7 @@ def test_the_first_round_client_and_dataset_are_named(hpcfl, pair):
     assert done.exit_code == 1
     assert done.output.splitlines() == [
         f"different: first in round 3, client 3, /client/loss: {loss} and 7.0",
-        f"in all 4 of {len(RESULTS)} datasets differ",
+        f"in all 4 of {RESULTS} datasets differ",
     ]
 
 
@@ -103,7 +105,7 @@ def test_a_longer_run_is_different(hpcfl, train):
     assert done.output.splitlines() == [
         "different: first in round 5, rounds_done: 4 rounds and 6 rounds",
         "the rounds that both have are equal",
-        "configuration: federation.rounds = 4 there, 6 here",
+        "configuration: federation.rounds = 4 in a.h5, 6 in b.h5",
     ]
 
 
@@ -116,10 +118,32 @@ def test_the_configuration_and_the_machine_are_named(hpcfl, train):
     assert done.exit_code == 1
     torch = read_log("a.h5").attributes["version_torch"]
     assert done.output.splitlines()[2:] == [
-        "configuration: train.lr = 0.01 there, 0.02 here and 1 more",
+        "configuration: train.lr = 0.01 in a.h5, 0.02 in b.h5 and 1 more",
         f"version_torch: {torch} and 1.0",
     ]
-    assert "shape (4, 4) and shape (4, 5)" in done.output
+    assert "first in round 1, /round/" in done.output
+
+
+def test_a_lost_row_of_a_saved_round_is_a_difference(hpcfl, pair):
+    with h5py.File("b.h5", "r+") as file:
+        for path in [f"/prototypes/{name}" for name in ("global", "local", "saved_round")] + [
+            "/client/head_norms",
+            "/refine/distances",
+        ]:
+            values, attributes = file[path][1:], dict(file[path].attrs)
+            del file[path]
+            file.create_dataset(path, data=values).attrs.update(attributes)
+    assert hpcfl("diff", "a.h5", "b.h5").exit_code == 1
+
+
+def test_a_shorter_run_evaluated_out_of_turn_is_compared_before_that(hpcfl, train):
+    train("a.h5", "log.evaluate_every=3")
+    train("b.h5", "log.evaluate_every=3", "federation.rounds=6")
+    done = hpcfl("diff", "a.h5", "b.h5")
+    assert done.output.splitlines()[:2] == [
+        "different: first in round 5, rounds_done: 4 rounds and 6 rounds",
+        "the rounds that both have are equal",
+    ]
 
 
 def test_bad_input_has_code_2(hpcfl, pair):

@@ -72,4 +72,4 @@ def test_a_rank_without_clients_has_an_empty_arena(comm, kind):
 
 
 def test_a_directory_that_is_not_there_has_no_room():
-    assert arena._free_bytes("/no/such/place") == 0
+    assert arena.free_bytes("/no/such/place") == 0

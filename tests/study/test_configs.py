@@ -13,7 +13,16 @@ from hpcfl.study.study_file import read_study
 from tests.helpers.mpi import ROOT
 
 FILES = sorted((ROOT / "configs" / "studies").glob("*.toml"))
-CLASSES = {"cifar10": 10, "cifar100": 100, "flowers102": 102, "tinyimagenet": 200}
+CLASSES = {
+    "cifar10": 10,
+    "cifar40": 40,
+    "cifar100": 100,
+    "cifar100-20k": 100,
+    "flowers102": 102,
+    "tinyimagenet": 200,
+}
+IMAGES = {"cifar40": 200, "cifar100": 600, "cifar100-20k": 200}
+"""Images of each class, of the datasets that are dealt here."""
 
 
 def configs(path, scale):
@@ -38,7 +47,7 @@ def test_every_cell_is_fine_and_the_file_says_how_many(path, scale):
     assert [cell.problem for cell in study.cells if cell.problem] == []
     opening = study.text.split("\nabout")[0]
     assert re.search(rf"\b{len(study.cells)} (cells|runs)\b", opening)
-    command = f"hpcfl study run configs/studies/{path.name}"
+    command = f"hpcfl study run {path.stem}"
     assert (
         f"mpirun -n 3 {command} --scale small" if scale == "small" else f"mpirun -n 21 {command}\n"
     ) in opening
@@ -56,16 +65,15 @@ def test_small_cells_can_be_dealt(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_full_cells_can_be_dealt(path):
-    """CIFAR-100 has 600 images of each class; the other datasets are only checked for their dimensions."""
-    y = np.repeat(np.arange(100), 600)
+    """Datasets that are not in IMAGES are only checked for their dimensions."""
     dealt: dict = {}
     for config in configs(path, "full"):
-        check_dims(
-            method_spec(config.method, config.data.name), CLASSES[config.data.name], config.models.features
-        )
-        if config.data.name == "cifar100":
-            dealt[config.partition, config.federation.clients] = None
-    for settings, clients in dealt:
+        name = config.data.name
+        check_dims(method_spec(config.method, name), CLASSES[name], config.models.features or 512)
+        if name in IMAGES:
+            dealt[name, config.partition, config.federation.clients] = None
+    for name, settings, clients in dealt:
+        y = np.repeat(np.arange(CLASSES[name]), IMAGES[name])
         assert min(len(split.train) for split in partition(y, clients, settings)) > 1
 
 

@@ -59,7 +59,7 @@ def test_a_signal_stops_after_the_round_and_the_same_command_goes_on(
     original = worker.Worker.train_client
 
     def update(self: worker.Worker, t: int, i: int, target: object) -> object:
-        if t == 1 and self.plan.config.federation.clients == 6:
+        if t == 1 and self.ctx.plan.config.federation.clients == 6:
             os.kill(os.getpid(), signal.SIGUSR1)
         return original(self, t, i, target)  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def test_a_signal_between_two_cells(
         original(self, cell, why)
         seen.append(cell.name)
         if len(seen) == number + 1:
-            self.signals.received = True
+            self.session.signals.received = True
 
     monkeypatch.setattr(StudyRunner, "_record_end", settle)
     assert start(tiny, GOOD[:2]) == (75, 0)[number]
@@ -184,7 +184,7 @@ def test_more_rounds_extend_finished_cells(tiny: Path, keep: bool, capfd: pytest
     assert start(tiny, GOOD[:1]) == 0
     said, kept = capfd.readouterr().out, tiny.parent / "out" / f"{GOOD[0]}.1.h5"
     assert ("continues after round 3 of 5" in said) is keep
-    assert (f"the finished one is kept as {kept}" in said) is kept.exists() is not keep
+    assert (f"the old log is kept as {kept}" in said) is kept.exists() is not keep
     assert read_log(tiny.parent / "out" / f"{GOOD[0]}.h5").rounds_done == 5
     tiny.write_text(tiny.read_text().replace("federation.rounds = 5", "federation.rounds = 4"))
     assert states(tiny)[GOOD[0]] == "bad", "it has five"

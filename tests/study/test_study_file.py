@@ -48,7 +48,7 @@ def test_the_last_key_of_a_grid_varies_fastest(study):
 
 
 VALUES: dict[str, list] = {
-    "method.name": ["fedproto", "protonorm", "local", "fedtgp-sparse"],
+    "method.name": ["fedproto", "protonorm", "fedtgp", "fedorgp"],
     "federation.clients": [5, 10, 20],
     "federation.participation": [1, 1.0, 0.5, 2],
     "partition.alpha": [0.1, 1.0, 2],

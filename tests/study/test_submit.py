@@ -250,6 +250,7 @@ def test_bad_input_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     (desk.place / "runs").write_text("a file")
     assert one_sentence(desk.submit(code=2)).startswith("cannot write runs/my study")
     (desk.place / "jobs").unlink()
+    (desk.place / "jobs").mkdir()
     assert one_sentence(desk.submit(code=2)).startswith("jobs/study.sbatch is not there: submit from")
     monkeypatch.setenv("HPCFL_JOBS", str(ROOT / "jobs"))
     (desk.place / "runs").unlink()

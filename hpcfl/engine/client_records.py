@@ -1,0 +1,61 @@
+"""The records of this node's clients, as they lie in the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.network import Network, build_network
+from hpcfl.models.registry import split_name
+from hpcfl.runtime.arena import Arena
+from hpcfl.runtime.devices import seed_torch
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.state import Layout, copy_into
+from hpcfl.utils import seeds
+
+
+def initial_network(plan: RunPlan, i: int) -> Network:
+    """Returns a client's network before its first round; its parameters are keyed by client."""
+    name = plan.clients[i].architecture
+    key = (f"start {name}",) if plan.config.models.same_start else ("start", i)
+    seed_torch(seeds.key(plan.config.seed, *key), torch.device("cpu"))
+    return build_network(name, plan.data.shape, *plan.dims)
+
+
+class ClientRecords:
+    """Reads and writes clients in the arena: their states, and what their last evaluation gave."""
+
+    def __init__(self, plan: RunPlan, layouts: ClientLayouts, arena: Arena):
+        self.plan, self.layouts, self.arena = plan, layouts, arena
+
+    def record(self, i: int) -> dict[str, Tensor]:
+        """Returns the blocks of a client's record."""
+        return self.layouts.layout(i).views(self.arena.vectors[i])
+
+    def state(self, i: int) -> Tensor:
+        """Returns a client's state as bytes."""
+        return self.record(i)["state"]
+
+    def state_blocks(self, i: int) -> dict[str, Tensor]:
+        """Returns the blocks of a client's state."""
+        return self.layouts.state(i).views(self.state(i))
+
+    def initialise(self, i: int, pretrained: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Writes the state of a client before its first round."""
+        network = initial_network(self.plan, i)
+        self.state(i).zero_()
+        if weights := pretrained.get(split_name(self.plan.clients[i].architecture)[0]):
+            network.extractor.load_state_dict(weights)
+        blocks = self.state_blocks(i)
+        copy_into(blocks, network)
+        blocks["thresholds"].fill_(torch.nan)
+
+    def restore(self, i: int, saved: np.ndarray, layout: Layout) -> None:
+        """Writes the state of a client from saved bytes of this layout."""
+        blocks = self.state_blocks(i)
+        for name, block in layout.views(torch.from_numpy(saved)).items():
+            blocks[name].copy_(block)

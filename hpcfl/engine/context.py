@@ -1,0 +1,45 @@
+"""What the parts of a run share on a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from hpcfl.checkpoint.writer import CheckpointWriter
+from hpcfl.comm.codec import PrototypeCodec
+from hpcfl.comm.communicator import Communicator
+from hpcfl.engine.client_records import ClientRecords
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.methods.prototype_method import PrototypeMethod
+from hpcfl.runtime.scheduling import ClientQueue, CostModel
+from hpcfl.training.step.options import StepOptions
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """What a worker needs to train and evaluate clients."""
+
+    plan: RunPlan
+    method: PrototypeMethod
+    device: torch.device
+    step_options: Mapping[str, StepOptions]
+    """By architecture."""
+    records: ClientRecords
+
+
+@dataclass(frozen=True)
+class RunContext(WorkerContext):
+    """What a run needs beside its worker and, on rank 0, its server."""
+
+    comm: Communicator
+    codec: PrototypeCodec
+    queue: ClientQueue
+    costs: CostModel
+    checkpoint_writer: CheckpointWriter
+    cores: int
+    """Of the whole job."""
+    stop_requested: Callable[[], bool]
+    first_round: int = 0
+    """From 0; later than that, a run is continued."""

@@ -1,0 +1,1 @@
+"""What a metric is, and how values that ranks measure for their clients become rows of the log."""

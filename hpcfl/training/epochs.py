@@ -1,0 +1,72 @@
+"""Passes of a network over a client's samples: epochs of training, and features in eval mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.methods.prototypes import ClassMeans
+from hpcfl.training.augmentation import Augmentation
+from hpcfl.training.samples import ClientSamples
+from hpcfl.training.step.step import Batch, LossTerms, Step
+
+
+def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
+    """Returns the order split into batches; if `merge_single`, a last batch of one sample joins the previous.
+
+    That is for batch-norm, which cannot normalise a single sample; other batches of one sample use
+    `Network.frozen_batch_norm`.
+    """
+    cuts = list(range(size, len(order), size))
+    if merge_single and size > 1 and cuts and len(order) - cuts[-1] == 1:
+        cuts.pop()
+    return np.split(order, cuts)
+
+
+def train_epochs(
+    step: Step,
+    samples: ClientSamples,
+    local_loss: LossTerms | None,
+    shuffle: Callable[[int], np.random.Generator],
+    class_means: ClassMeans | None = None,
+    augmentation: Callable[[int], Augmentation | None] | None = None,
+    strong_batches: Callable[[int], Iterator[Batch]] | None = None,
+) -> dict[str, float]:
+    """Trains in place and returns the mean loss per sample and its terms: ProtoNorm Eq. (4).
+
+    `shuffle`, `augmentation` and `strong_batches` give, for an epoch, the random generator, the augmentation,
+    and batches of strong views with pseudo-labels. `class_means`, if given, accumulates the features.
+    """
+    settings = step.settings
+    step.begin(local_loss)
+    total_T: Tensor | None = None
+    for epoch in range(settings.epochs):
+        order = shuffle(epoch).permutation(len(samples))
+        augment = augmentation(epoch) if augmentation else None
+        strong = strong_batches(epoch) if strong_batches else None
+        for which in batches(order, settings.batch_size, step.network.has_batch_norm):
+            x_B, y_B = samples.batch(which, augment)
+            terms, z_BD = step(x_B, y_B, next(strong) if strong else None)
+            term_T = torch.stack(list(terms.values())).double() * len(which)
+            total_T = term_T if total_T is None else total_T + term_T
+            if class_means is not None:
+                class_means.add(z_BD, y_B)
+    ratios = {f"gradient_{name}": float(ratio) for name, ratio in (step.ratios or {}).items()}
+    step.end()
+    assert total_T is not None
+    means = total_T / (len(samples) * settings.epochs)
+    return dict(zip(terms, means.tolist(), strict=True)) | ratios
+
+
+@torch.no_grad()
+def features(
+    step: Step, samples: ClientSamples, batch: int, augment: Augmentation | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields features in eval mode and labels, batch by batch, in order."""
+    step.network.eval()
+    for which_B in batches(np.arange(len(samples)), batch, merge_single=False):
+        x_B, y_B = samples.batch(which_B, augment)
+        yield step.features(x_B), y_B
