@@ -79,6 +79,16 @@ class CheckpointStore:
     def __init__(self, path: Path):
         self.path = path
 
+    def prepare(self, last_round: int, backup_log: Path | None) -> None:
+        """Makes the directory without checkpoints of later rounds; those of a log kept aside go with it."""
+        try:
+            if backup_log and self.path.exists():
+                os.rename(self.path, checkpoint_directory(backup_log))
+            self.path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+        self.remove_after(last_round)
+
     def manifests(self) -> list[Path]:
         """Returns the manifests, newest first."""
         found = [path for path in self.path.glob("manifest-*.json") if path.stem[9:].isdecimal()]

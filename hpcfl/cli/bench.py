@@ -99,7 +99,10 @@ def refine(**sizes: int) -> None:
 @_integer("--repeats", 3)
 @SETTINGS
 def ranks(**options: Any) -> None:
-    """Wall and CPU seconds of a round on many ranks ÷ on few: the same clients, in turn."""
+    """Seconds of a round on many ranks against few.
+
+    Wall and CPU seconds as ratios; the same clients, in turn.
+    """
     from hpcfl.bench.ranks import bench_ranks
 
     _exit_with(bench_ranks, **options)
@@ -110,7 +113,10 @@ def ranks(**options: Any) -> None:
 @_integer("--repeats", 3)
 @SETTINGS
 def checkpoint(**options: Any) -> None:
-    """Cost of a checkpoint: rounds that save against rounds of the same run that do not."""
+    """Cost of a checkpoint.
+
+    Rounds that save are compared with rounds of the same run that do not.
+    """
     from hpcfl.bench.checkpoint import bench_checkpoint
 
     _exit_with(bench_checkpoint, **options)
@@ -121,7 +127,10 @@ def checkpoint(**options: Any) -> None:
 @_integer("--many", 500, help="Clients.")
 @_integer("--ranks", 3)
 def memory(**options: Any) -> None:
-    """Memory that an extra client adds to all ranks together, in units of its state."""
+    """Memory that an extra client adds.
+
+    To all ranks together, in units of its state; runs with few and with many clients are compared.
+    """
     from hpcfl.bench.memory import bench_memory
 
     _exit_with(bench_memory, **options)
@@ -132,7 +141,10 @@ def memory(**options: Any) -> None:
 @click.option("--root", metavar="DIR", help="Where it lies. [default: $HPCFL_DATA, else data]")
 @_integer("--ranks", 21)
 def data(**options: Any) -> None:
-    """Memory that all ranks together hold of a prepared dataset, against its file."""
+    """Memory that ranks hold of a prepared dataset.
+
+    Of all ranks together, against the size of its file.
+    """
     from hpcfl.bench.data import bench_data
 
     _exit_with(bench_data, **options)
@@ -144,7 +156,10 @@ def data(**options: Any) -> None:
 @_integer("--ranks", 3)
 @_integer("--rounds", 2)
 def plan(**options: Any) -> None:
-    """Memory and seconds that `hpcfl plan` predicts, against those of a run."""
+    """Predictions of `hpcfl plan` against a run.
+
+    Peak memory of all ranks together, and seconds of training in a round.
+    """
     from hpcfl.bench.plan import bench_plan
 
     _exit_with(bench_plan, **options)

@@ -18,7 +18,7 @@ from hpcfl.comm.communicator import Communicator
 from hpcfl.config.identity import identity
 from hpcfl.engine.client_records import ClientRecords
 from hpcfl.engine.context import RunContext
-from hpcfl.engine.messages import prepare_checkpoint_directory, print_startup
+from hpcfl.engine.messages import print_startup
 from hpcfl.engine.progress import ProgressLines
 from hpcfl.engine.run import RunFiles, RunHooks
 from hpcfl.engine.server import Server
@@ -84,7 +84,7 @@ def assemble(
     with comm.raise_on_all():
         if display:
             log = _create_log(ctx, files, hooks, placement, network_costs, restored)
-            prepare_checkpoint_directory(store, log, ctx.first_round - 1)
+            store.prepare(ctx.first_round - 1, None if log.backup_path == log.path else log.backup_path)
             saved: list[FileRange | None] = [*restored.clients] if restored else [None] * len(plan.clients)
             last = tuple(name for name, each in options.items() if each.channels_last)
             checkpoints = CheckpointCoordinator(store, runtime, run_identity, last, token, saved)

@@ -1,4 +1,4 @@
-"""What a run prints when it starts and when it fails; and its directory of checkpoints."""
+"""What a run prints when it starts and when it fails."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcfl.checkpoint.store import CheckpointStore, checkpoint_directory
 from hpcfl.engine.progress import ProgressLines
-from hpcfl.errors import BadInput
 from hpcfl.methods.rules import remarks
 from hpcfl.runtime.exit_handling import STOPPED, print_error
 from hpcfl.utils.formatting import plural
@@ -18,19 +16,7 @@ if TYPE_CHECKING:
     from hpcfl.engine.context import RunContext
     from hpcfl.engine.server import Server
     from hpcfl.log.reader import Run
-    from hpcfl.log.writer import LogWriter
     from hpcfl.runtime.placement import Placement
-
-
-def prepare_checkpoint_directory(store: CheckpointStore, log: LogWriter, last: int) -> None:
-    """Makes the directory of checkpoints up to round `last`; that of a log kept aside goes with it."""
-    try:
-        if log.backup_path != log.path and store.path.exists():
-            os.rename(store.path, checkpoint_directory(log.backup_path))
-        store.path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot write {store.path}: {error.strerror}") from None
-    store.remove_after(last)
 
 
 def exit_out_of_time(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What rank 0 shows: a live bar on a terminal, one plain line per round otherwise."""
+"""What rank 0 shows: a progress bar on a terminal, else one line per round."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NoProgress(ProgressLines):
 
 
 class ProgressBar(ProgressLines):
-    """A bar that is drawn again after each round; never in between, so that an error stays the last word."""
+    """A progress bar, drawn only after each round, so that an error stays the last line."""
 
     def __init__(self, rounds: int, console: Console):
         super().__init__(rounds)
@@ -91,7 +91,7 @@ class ProgressBar(ProgressLines):
 
 
 def choose_display(rounds: int, launcher: Launcher | None) -> ProgressLines:
-    """Returns the screen that fits where the output goes; Open MPI's mpirun passes on whole lines only."""
+    """Returns a bar for a terminal, else lines; Open MPI's mpirun passes on whole lines only."""
     terminal = None
     if os.environ.get("TERM", "dumb") == "dumb":
         return ProgressLines(rounds)
