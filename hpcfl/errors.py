@@ -6,8 +6,19 @@ import difflib
 from collections.abc import Iterable
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Returns a text with control characters but `keep` replaced, so that it cannot control a terminal."""
+    return "".join(letter if letter.isprintable() or letter in keep else "?" for letter in text)
+
+
 class BadInput(Exception):
-    """An error in the user's input: shown as one sentence without traceback, exit code 2."""
+    """An error in the user's input: shown as one sentence without traceback, exit code 2.
+
+    It may quote a damaged or foreign file.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keep="\n")
 
 
 class Refused(BadInput):

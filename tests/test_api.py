@@ -135,6 +135,25 @@ def test_a_signal_stops_after_the_round_and_handlers_are_put_back(
     assert_equal_runs(tmp_path / "run.h5", small)
 
 
+def test_a_network_that_changes_the_directory_moves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    start, elsewhere = tmp_path / "start", tmp_path / "elsewhere"
+    start.mkdir(), elsewhere.mkdir()
+    monkeypatch.chdir(start)
+    original = Worker.train_client
+
+    def move(self: Worker, t: int, i: int, target: Any) -> Any:
+        os.chdir(elsewhere)
+        return original(self, t, i, target)
+
+    monkeypatch.setattr(Worker, "train_client", move)
+    run = hpcfl.train(out="run.h5", settings=[*SMALL, "runtime.checkpoint_rounds=1"])
+    assert run is not None
+    assert run.status == "finished"
+    assert sorted(os.listdir(start)) == ["run.h5", "run.h5.ckpt"]
+    assert os.listdir(elsewhere) == []
+    assert (start / "run.h5.ckpt" / f"manifest-{run.rounds_done - 1}.json").exists()
+
+
 def test_frames_hold_what_the_log_holds(small: Path, monkeypatch: pytest.MonkeyPatch):
     run = hpcfl.open_run(small)
     rounds, clients = run.frame("rounds"), run.frame("clients")

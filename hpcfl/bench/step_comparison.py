@@ -18,7 +18,7 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.costs import costs
-from hpcfl.runtime.arena import Arena
+from hpcfl.runtime.arena import Arena, Reservation
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.step.options import StepOptions, all_step_options
 
@@ -86,7 +86,7 @@ def _worker(
 ) -> Worker:
     """Returns a worker that hosts all clients in their initial state."""
     layouts, ids = ClientLayouts(plan, options), range(len(plan.clients))
-    arena = Arena(SerialCommunicator(), "private", {i: layouts.layout(i).nbytes for i in ids}, leader=True)
+    arena = Arena(SerialCommunicator(), Reservation("private"), {i: layouts.layout(i).nbytes for i in ids}, leader=True)
     records = ClientRecords(plan, layouts, arena)
     for i in ids:
         records.initialise(i, {})

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
+import itertools
 import json
 import os
 import re
@@ -20,7 +22,7 @@ import numpy as np
 
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import move_into_place, temporary_path
+from hpcfl.utils.files import write_atomically
 
 FORMAT = 1
 KEEP = 2
@@ -68,6 +70,18 @@ def checkpoint_directory(log: Path) -> Path:
     return log.with_name(f"{log.name}.ckpt")
 
 
+def free_backup_path(log: Path) -> Path:
+    """Returns the first of `run~1.h5`, `run~2.h5`, … at which there is neither a log nor checkpoints.
+
+    The names of a study's cells have no ~, so that a log kept aside never takes the place of a cell's.
+    """
+    for number in itertools.count(1):
+        path = log.with_name(f"{log.stem}~{number}{log.suffix}")
+        if not os.path.lexists(path) and not os.path.lexists(checkpoint_directory(path)):
+            return path
+    raise AssertionError("numbers do not end")
+
+
 def state_file_name(round_: int, what: str, token: str) -> str:
     """Returns the name of the file of a rank or of the server; `token` is unique to this start of the run."""
     return f"{round_}-{what}-{token}.{'npz' if what == 'server' else 'bin'}"
@@ -79,10 +93,15 @@ class CheckpointStore:
     def __init__(self, path: Path):
         self.path = path
 
+    def check(self) -> None:
+        """Raises BadInput if the directory is a link: what is deleted there could be somebody else's."""
+        if self.path.is_symlink():
+            raise BadInput(f"cannot write {self.path}: it is a symbolic link; checkpoints need a directory")
+
     def prepare(self, last_round: int, backup_log: Path | None) -> None:
         """Makes the directory without checkpoints of later rounds; those of a log kept aside go with it."""
         try:
-            if backup_log and self.path.exists():
+            if backup_log and os.path.lexists(self.path):
                 os.rename(self.path, checkpoint_directory(backup_log))
             self.path.mkdir(exist_ok=True)
         except OSError as error:
@@ -99,9 +118,7 @@ class CheckpointStore:
         body = json.dumps(asdict(manifest), sort_keys=True)
         text = json.dumps({"format": FORMAT, "digest": digest(body.encode()), "manifest": body})
         path = self.path / f"manifest-{manifest.round}.json"
-        with temporary_path(path) as part:
-            part.write_text(text)
-            move_into_place(part, path)
+        write_atomically(path, text.encode())
         _sync_directory(self.path)
         self.remove_unused(manifest.round)
 
@@ -134,6 +151,8 @@ class CheckpointStore:
         """Returns the bytes of a range; raises DamagedCheckpoint if their checksum differs."""
         try:
             with open(self.path / range_.file, "rb") as file:
+                if range_.at + range_.nbytes > os.fstat(file.fileno()).st_size:
+                    raise DamagedCheckpoint(f"{range_.file} is shorter than what was written")
                 file.seek(range_.at)
                 data = np.fromfile(file, dtype=np.uint8, count=range_.nbytes)
         except OSError as error:
@@ -144,12 +163,10 @@ class CheckpointStore:
 
     def write_arrays(self, name: str, values: Mapping[str, np.ndarray]) -> FileRange:
         """Writes plain arrays to an .npz and returns its range, once it is on disk."""
-        path = self.path / name
-        with temporary_path(path) as part:
-            with open(part, "wb") as file:
-                np.savez(file, **dict(values))  # type: ignore[arg-type]
-            data = part.read_bytes()
-            move_into_place(part, path)
+        file = io.BytesIO()
+        np.savez(file, **dict(values))  # type: ignore[arg-type]
+        data = file.getvalue()
+        write_atomically(self.path / name, data)
         return FileRange(name, 0, len(data), digest(data))
 
     def read_arrays(self, range_: FileRange) -> dict[str, np.ndarray]:

@@ -49,7 +49,7 @@ class CheckpointWriter:
         try:
             if self.file is None:
                 name = state_file_name(self.round, str(self.rank), self.token)
-                self.file = open(self.directory / name, "wb")  # noqa: SIM115  # closed by the thread
+                self.file = open(self.directory / name, "xb")  # noqa: SIM115  # closed by the thread
             at = self.file.tell()
             self.file.write(data)
         except OSError as error:

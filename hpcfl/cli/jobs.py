@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -23,4 +24,4 @@ def jobs(directory: str) -> None:
     )
     click.echo(f"{copied}; {directory}/README.md says how to submit")
     if Path(directory).resolve() != Path("jobs").resolve():
-        click.echo(f"set HPCFL_JOBS={Path(directory).resolve()} where you submit")
+        click.echo(f"set HPCFL_JOBS={shlex.quote(str(Path(directory).resolve()))} where you submit")

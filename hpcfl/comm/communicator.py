@@ -98,10 +98,6 @@ class Communicator(ABC):
         """Sleeps until a counter of this node is below the limit."""
 
     @abstractmethod
-    def allocate_shared(self, nbytes: int) -> np.ndarray:
-        """Returns memory that all ranks of this node share; collective."""
-
-    @abstractmethod
     def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         """Returns rank 0's flags and bytes on every rank."""
 

@@ -21,12 +21,21 @@ with warnings.catch_warnings():
     from mpi4py import MPI
 
     from hpcfl.comm.barrier import LONGEST_SLEEP, Barrier
-    from hpcfl.comm.shared_window import SharedBytes
 
 LIMITER_SLEEP = 1e-2
 """Longest sleep, in seconds, while waiting for a free core."""
 TRANSFER_SLEEP = 2e-4
 """Longest sleep, in seconds, in a collective that all ranks have reached."""
+
+
+MAX_BYTES = 2**30
+"""The most bytes of one transfer: Open MPI fails beyond 2 GiB."""
+BODY_TAG = 4
+
+
+def pieces(body: np.ndarray, nbytes: int) -> list[np.ndarray]:
+    """Returns an array of bytes as consecutive views of at most so many bytes."""
+    return [body[start : start + nbytes] for start in range(0, body.nbytes, nbytes)]
 
 
 class MpiCommunicator(Communicator):
@@ -39,7 +48,6 @@ class MpiCommunicator(Communicator):
         node.Free()
         self.comm, self.finalizes = comm, finalizes
         self.barrier: Barrier | None = None
-        self.arenas: list[SharedBytes] = []
 
     def check_peers(self) -> None:
         """Called repeatedly while this rank waits; may raise. Guests override it."""
@@ -61,26 +69,35 @@ class MpiCommunicator(Communicator):
         self._finish(self.comm.Ibcast(header, root=0))
         if not self.is_server:
             body = np.empty(header[1], dtype=np.uint8)
-        if header[1]:
-            self._finish(self.comm.Ibcast(body, root=0))
+        for piece in pieces(body, MAX_BYTES):
+            self._finish(self.comm.Ibcast(piece, root=0))
         self.traffic.nbytes += int(header.nbytes + header[1]) * (self.size - 1)
         return ControlFlags(int(header[0])), body
 
     def gather(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, list[np.ndarray]]:
+        """See Communicator; a body too large for a collective of all ranks is sent alone, in pieces."""
         self._arrive()
-        header = np.array([flags, body.nbytes], dtype=np.int64)
+        header, limit = np.array([flags, body.nbytes], dtype=np.int64), MAX_BYTES // self.size
+        together = body if body.nbytes <= limit else body[:0]
         if not self.is_server:
             self._finish(self.comm.Igather(header, None, root=0))
-            self._finish(self.comm.Igatherv(body, None, root=0))
+            self._finish(self.comm.Igatherv(together, None, root=0))
+            for piece in pieces(body[together.nbytes :], MAX_BYTES):
+                self._finish(self.comm.Isend(piece, 0, BODY_TAG))
             return flags, []
         headers = np.empty((self.size, 2), dtype=np.int64)
         self._finish(self.comm.Igather(header, headers, root=0))
-        sizes = headers[:, 1]
+        sizes = np.where(headers[:, 1] <= limit, headers[:, 1], 0)
         ends = np.cumsum(sizes)
         gathered = np.empty(ends[-1], dtype=np.uint8)
-        self._finish(self.comm.Igatherv(body, [gathered, sizes, ends - sizes, MPI.BYTE], root=0))
-        self.traffic.nbytes += int(headers[1:].nbytes + sizes[1:].sum())
-        return ControlFlags(int(np.bitwise_or.reduce(headers[:, 0]))), np.split(gathered, ends[:-1])
+        self._finish(self.comm.Igatherv(together, [gathered, sizes, ends - sizes, MPI.BYTE], root=0))
+        bodies = np.split(gathered, ends[:-1])
+        for rank in np.flatnonzero(headers[:, 1] > limit).tolist():
+            bodies[rank] = body if rank == 0 else np.empty(headers[rank, 1], dtype=np.uint8)
+            for piece in pieces(bodies[rank], MAX_BYTES) if rank else ():
+                self._finish(self.comm.Irecv(piece, rank, BODY_TAG))
+        self.traffic.nbytes += int(headers[1:].nbytes + headers[1:, 1].sum())
+        return ControlFlags(int(np.bitwise_or.reduce(headers[:, 0]))), bodies
 
     def fetch_add(self, counter: int, by: int = 1) -> int:
         assert self.barrier is not None
@@ -101,21 +118,12 @@ class MpiCommunicator(Communicator):
     def missing_ranks(self) -> tuple[list[int], float]:
         return self.barrier.missing_ranks() if self.barrier else ([], 0.0)
 
-    def allocate_shared(self, nbytes: int) -> np.ndarray:
-        assert self.barrier is not None
-        self._wait_for_all()
-        self.arenas.append(SharedBytes(self.barrier.comm, nbytes))
-        return self.arenas[-1].bytes
-
     def allgather_object(self, value: Any) -> list[Any]:
         self._wait_for_all()
         return self.comm.allgather(value)
 
     def release(self) -> None:
         self._wait_for_all()
-        for arena in self.arenas:
-            arena.free()
-        self.arenas.clear()
         if self.barrier is not None:
             self.barrier.free()
             self.barrier = None
@@ -133,11 +141,7 @@ class MpiCommunicator(Communicator):
     def _arrive(self) -> None:
         """Waits for all ranks; what they wrote to the node's shared memory before is then visible here."""
         assert self.barrier is not None
-        for arena in self.arenas:
-            arena.window.Sync()
         self.barrier.arrive()
-        for arena in self.arenas:
-            arena.window.Sync()
 
     def _finish(self, request: MPI.Request) -> None:
         """Completes a collective that all ranks have reached, and adds its duration to the traffic."""

@@ -32,9 +32,6 @@ class SerialCommunicator(Communicator):
     def wait_below(self, counter: int, limit: int) -> None:
         assert self.counters[counter] < limit, "nobody else would make it so"
 
-    def allocate_shared(self, nbytes: int) -> np.ndarray:
-        return np.zeros(nbytes, dtype=np.uint8)
-
     def broadcast(self, flags: ControlFlags, body: np.ndarray) -> tuple[ControlFlags, np.ndarray]:
         return flags, body
 

@@ -16,6 +16,11 @@ from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
 from hpcfl.share.lookup import find_config
 
+MAX_DEPTH = 50
+"""Levels of nested tables and lists."""
+MAX_BITS = 1024
+"""Bits of an integer."""
+
 
 def load_config(
     source: str | Path | Mapping[str, Any] | Config | None = None, settings: Sequence[str] = ()
@@ -28,6 +33,7 @@ def load_config(
     if isinstance(source, Config):
         tables = tomllib.loads(dump_config(source))
     elif isinstance(source, Mapping):
+        _check_extremes(source, "configuration")
         tables = _nested_tables(source)
     else:
         tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
@@ -90,9 +96,11 @@ def read_text(path: Path, kind: str = "configuration") -> str:
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     """Returns the tables of a TOML text; `path` is named in errors."""
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not TOML: {str(error) or 'nested too deeply'}") from None
+    _check_extremes(tables, str(path))
+    return tables
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -101,7 +109,9 @@ def parse_setting(text: str) -> tuple[str, Any]:
     parts = [part.strip() for part in name.split(".")]
     if not equals or not all(parts):
         raise BadInput(f"--set {text}: write KEY=VALUE, for example --set train.lr=0.1")
-    return ".".join(parts), _parse_value(value.strip())
+    parsed = _parse_value(value.strip())
+    _check_extremes(parsed, f"--set {_shorten(text)}", depth=len(parts))
+    return ".".join(parts), parsed
 
 
 def _apply_setting(tables: dict[str, Any], text: str) -> None:
@@ -124,12 +134,22 @@ def _parse_value(text: str) -> Any:
     return parsed["value"] if parsed.keys() == {"value"} else text
 
 
+def _check_extremes(value: Any, source: str, depth: int = 0) -> None:
+    """Raises BadInput for tables so deep, or integers so long, that Python refuses to print them."""
+    if depth > MAX_DEPTH:
+        raise BadInput(f"{source}: nested too deeply, more than {MAX_DEPTH} levels")
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise BadInput(f"{source}: an integer of {value.bit_length()} bits, more than {MAX_BITS}")
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            _check_extremes(item, source, depth + 1)
+
+
 def _error_message(error: ValidationError) -> str:
     """Returns the first problem: the full key, its value, what is allowed, and the nearest known key."""
     first, *others = error.errors(include_url=False)
     key = ".".join(map(str, first["loc"]))
-    value = repr(first["input"])
-    value = value if len(value) <= 60 else value[:57] + "…"
+    value = _shorten(repr(first["input"]))
     message = (
         first["msg"]
         .removeprefix("Value error, ")
@@ -150,6 +170,10 @@ def _error_message(error: ValidationError) -> str:
         case _:
             text = f"{key} = {value}: {message}"
     return text + (f" (and {len(others)} more)" if others else "")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _allowed_values(allowed: str) -> list[str]:

@@ -7,14 +7,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
-from hpcfl.data.prepared_file import PreparedFileWriter
+from hpcfl.data.prepared_file import PreparedFileWriter, image_bytes
 from hpcfl.data.sources.fetch import ProgressCallback
 from hpcfl.data.sources.raw_dataset import RawDataset, RawSamples
 from hpcfl.data.sources.user_data import GRAY
 from hpcfl.errors import BadInput
+from hpcfl.utils.hdf5_create import create_hdf5
+from hpcfl.utils.hdf5_file import append_trailer
 from hpcfl.utils.torchvision_loader import load_torchvision
 
 if TYPE_CHECKING:
@@ -30,16 +31,20 @@ def convert(
     path: Path,
     report_progress: ProgressCallback,
     provenance: Mapping[str, Any],
-) -> None:
-    """Writes a raw dataset to a prepared file; with `size`, images are resized to `size` × `size`."""
+) -> str:
+    """Writes a raw dataset to a prepared file and returns the checksum of its content.
+
+    With `size`, images are resized to `size` × `size`.
+    """
     num_train, count = len(raw.train), len(raw.train) + len(raw.test)
     if num_train == 0:
         raise BadInput("the source has no images to train on")
+    _check_names((*map(str, raw.class_names or ()), *raw.writer_names))
     samples = chain(_iterate("train", raw.train), _iterate("test", raw.test))
     image, label = next(samples)
     gray = _is_gray(image) if raw.gray is None else raw.gray
     batch, labels = [_to_array(image, size, gray)], [label]
-    with h5py.File(path, "w", libver="earliest") as file:
+    with create_hdf5(path) as file:
         writer = PreparedFileWriter(file, count, num_train, batch[0].shape)
         for image, label in samples:
             if len(batch) == BATCH:
@@ -55,7 +60,10 @@ def convert(
                 )
         writer.add(np.stack(batch))
         y, class_names = _encode_labels(labels, raw.class_names)
-        writer.complete(y, class_names, raw.writer_ids, raw.writer_names, provenance)
+        checksum = writer.complete(y, class_names, raw.writer_ids, raw.writer_names, provenance)
+        start, stop = image_bytes(writer.x)
+    append_trailer(path, start, stop)
+    return checksum
 
 
 def _iterate(split: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
@@ -116,10 +124,25 @@ def _encode_labels(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[
         raise BadInput(f"labels must be one integer or word per image, not {labels[0]!r}")
     used, y = np.unique(values, return_inverse=True)
     if names is None:
-        return y, tuple(used.astype(str).tolist())
+        class_names = tuple(used.astype(str).tolist())
+        _check_names(class_names)
+        return y, class_names
     if used.dtype.kind not in "iu" or used[0] < 0 or used[-1] >= len(names):
         raise BadInput(f"labels run from {used[0]} to {used[-1]}, but there are {len(names)} classes")
     return y, tuple(str(names[int(k)]) for k in used)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raises BadInput for a name that HDF5 cannot store: a directory's name, for one, may be any bytes."""
+    for name in names:
+        try:
+            is_text = name.encode().decode() == name and "\0" not in name
+        except UnicodeError:
+            is_text = False
+        if not is_text:
+            raise BadInput(
+                f"{name!a} cannot be the name of a class or writer: it must be UTF-8 text without zero bytes"
+            )
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:

@@ -15,7 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hpcfl.data.convert import convert
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared_file import is_prepared, open_prepared, prepared_path, verify_images
+from hpcfl.data.prepared_file import (
+    check_written,
+    is_prepared,
+    open_prepared,
+    prepared_path,
+    verify_images,
+)
 from hpcfl.data.sources import user_data
 from hpcfl.data.sources.fetch import ProgressCallback, SourceFiles
 from hpcfl.data.sources.raw_dataset import RawDataset
@@ -65,7 +71,8 @@ def _prepare_one(name: str, source: str | None, root: Path, size: int | None, fr
             raw = _open(name, source, files)
             if size is None and name in KNOWN_DATASETS:
                 size = KNOWN_DATASETS[name].size
-            convert(raw, size, temporary, report_progress, _provenance(files, size))
+            checksum = convert(raw, size, temporary, report_progress, _provenance(files, size))
+            check_written(temporary, checksum)
             move_into_place(temporary, path)
     except OSError as error:
         raise BadInput(

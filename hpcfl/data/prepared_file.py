@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import numpy as np
 
 from hpcfl.data.dataset import Dataset
 from hpcfl.errors import BadInput
+from hpcfl.utils.hdf5_file import open_hdf5
 
 FORMAT = 1
 DIGEST_BYTES = 16
@@ -71,48 +73,70 @@ class PreparedFileWriter:
         writer_ids: np.ndarray | None,
         writer_names: tuple[str, ...],
         provenance: Mapping[str, Any],
-    ) -> None:
-        """Adds labels, checksums, pixel statistics and provenance."""
+    ) -> str:
+        """Adds labels, pixel statistics, provenance and checksums; returns the checksum of the content."""
         assert self.done == len(self.x) == len(y)
         pixels = self.num_train * self.x.shape[1] * self.x.shape[2] * 255
         mean_C = self.sum_C / pixels
         std_C = np.sqrt(np.maximum(self.squares_C / (pixels * 255) - mean_C**2, 0))
-        attributes = {
+        attributes: dict[str, Any] = {
             "format": FORMAT,
             "train": self.num_train,
             "mean": mean_C,
             "std": np.where(std_C > 0, std_C, 1.0),
             "checksum_images": self.digest.hexdigest(),
-            "provenance": json.dumps(dict(provenance)),
         }
-        self.file.attrs.update(attributes)
-        self.file["y"] = y.astype("<i8")
-        self.file["names"] = np.array(class_names, dtype=h5py.string_dtype())
+        arrays = {"y": y.astype("<i8"), "names": _text_array(class_names)}
         if writer_ids is not None:
-            self.file["writer"] = writer_ids.astype("<i8")
-            self.file["writers"] = np.array(writer_names, dtype=h5py.string_dtype())
-        self.file.attrs["checksum"] = _checksum(self.file)
+            arrays |= {"writer": writer_ids.astype("<i8"), "writers": _text_array(writer_names)}
+        checksum = _checksum(attributes, self.x, arrays)  # of what is in memory, not of what reached the disk
+        self.file.attrs.update(attributes, checksum=checksum, provenance=json.dumps(dict(provenance)))
+        for name, values in arrays.items():
+            self.file[name] = values
+        return checksum
 
 
-def _checksum(file: h5py.File) -> str:
+def _text_array(names: tuple[str, ...]) -> np.ndarray:
+    """Returns names as they are read from the file: as bytes."""
+    return np.array([name.encode() for name in names], dtype=h5py.string_dtype())
+
+
+def _checksum(attributes: Mapping[str, Any], images: h5py.Dataset, arrays: Mapping[str, np.ndarray]) -> str:
     """Returns the checksum of the content, with images by their own checksum and without the provenance."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name in ("format", "train", "mean", "std", "checksum_images"):
-        digest.update(f"{name} {np.asarray(file.attrs[name]).tolist()}\n".encode())
-    digest.update(f"x {file['x'].shape} {file['x'].dtype}\n".encode())
-    for name in sorted(set(file) - {"x"}):
-        values = file[name][()]
+        digest.update(f"{name} {np.asarray(attributes[name]).tolist()}\n".encode())
+    digest.update(f"x {images.shape} {images.dtype}\n".encode())
+    for name, values in sorted(arrays.items()):
         raw = b"\0".join(values) if values.dtype == object else values.tobytes()
         digest.update(f"{name} {values.shape} {len(raw)}\n".encode() + raw)
     return digest.hexdigest()
 
 
+def image_bytes(images: h5py.Dataset) -> tuple[int, int]:
+    """Returns where in the file the images start and end."""
+    offset = images.id.get_offset()
+    if offset is None:
+        raise ValueError("the images are not in one piece")
+    return offset, offset + images.nbytes
+
+
+def check_written(path: Path, checksum: str) -> None:
+    """Reads a new file back; raises OSError unless it has the content with this checksum."""
+    try:
+        data = open_prepared(path)
+        verify_images(data)
+        is_same = data.checksum == checksum
+    except BadInput:
+        is_same = False
+    if not is_same:
+        raise OSError(errno.EIO, "what was written is not what is read back", str(path))
+
+
 def open_prepared(path: Path) -> Dataset:
     """Returns the dataset of a prepared file, images as a memory map; verifies all but the images."""
     try:
-        with open(path, "rb") as stream, h5py.File(path, "r", locking=False) as file:
-            if not os.path.samestat(os.fstat(stream.fileno()), os.fstat(file.id.get_vfd_handle())):
-                return open_prepared(path)  # replaced by another file between the two opens
+        with open_hdf5(path) as file:
             if "checksum_images" not in file.attrs:
                 raise BadInput(f"{path} is an HDF5 file, but not one that `hpcfl data prepare` made")
             if file.attrs["format"] != FORMAT:
@@ -120,15 +144,20 @@ def open_prepared(path: Path) -> Dataset:
                     f"{path} has format {file.attrs['format']}; this version of hpcfl reads {FORMAT}: "
                     "prepare it again with --fresh"
                 )
-            images, offset = file["x"], file["x"].id.get_offset()
-            if _checksum(file) != file.attrs["checksum"]:
+            images = file["x"]
+            offset, stop = image_bytes(images)
+            arrays = {name: file[name][()] for name in file if name != "x"}
+            if _checksum(file.attrs, images, arrays) != file.attrs["checksum"]:
                 raise _damaged(path, "its labels or statistics were altered")
-            if offset is None or path.stat().st_size < offset + images.size:
+            handle = file.id.get_vfd_handle()
+            if images.dtype != np.uint8 or os.fstat(handle).st_size < stop:
                 raise _damaged(path, "it is truncated")
             return Dataset(
                 # copy-on-write, because torch wants writable memory; nothing writes, so pages stay shared
-                np.memmap(stream, dtype=np.uint8, mode="c", offset=offset, shape=images.shape),
-                file["y"][()],
+                np.memmap(
+                    f"/proc/self/fd/{handle}", dtype=np.uint8, mode="c", offset=offset, shape=images.shape
+                ),
+                arrays["y"],
                 tuple(file["names"].asstr()[()]),
                 int(file.attrs["train"]),
                 str(file.attrs["checksum"]),
@@ -136,7 +165,7 @@ def open_prepared(path: Path) -> Dataset:
                 path,
                 file.attrs["mean"],
                 file.attrs["std"],
-                file["writer"][()] if "writer" in file else None,
+                arrays.get("writer"),
                 json.loads(file.attrs["provenance"]),
             )
     except BadInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from hpcfl.doctor.finding import Finding, first_few, ok, problem, warning
@@ -96,7 +97,7 @@ def _stale_segments(ranks: Sequence[RankInfo]) -> list[Segment]:
 def _rm_command(stale: Sequence[Segment]) -> str:
     """Returns a command that removes the segments by name; a pattern could match those of running jobs."""
     more = f" (and {len(stale) - MAX_PATHS} more: ask again then)" if len(stale) > MAX_PATHS else ""
-    return f"rm {' '.join(each.path for each in stale[:MAX_PATHS])}{more}"
+    return f"rm {shlex.join(each.path for each in stale[:MAX_PATHS])}{more}"
 
 
 def check_versions(infos: Sequence[RankInfo]) -> Finding:

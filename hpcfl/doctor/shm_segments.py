@@ -13,7 +13,7 @@ from pathlib import Path
 SHM_PREFIXES = (
     *("mpich_shm_", "mpich_vci_", "mpich_s_shar_tmp", "mpich_shar_tmp"),
     *("sm_segment.", "vader_segment.", "osc_sm.", "osc_rdma."),
-    *("ucx_shm_posix_", "psm2_shm.", "psm3_shm."),
+    *("hpcfl-arena-", "ucx_shm_posix_", "psm2_shm.", "psm3_shm."),
 )
 """Prefixes of files in /dev/shm: of MPICH, of Open MPI, and of transports that both use."""
 TMP_PREFIXES = ("hpcfl-arena-",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -88,7 +89,7 @@ def check_output(infos: Sequence[RankInfo]) -> Finding:
     """Checks that rank 0 can write the log, and warns if other nodes cannot."""
     name, output = "output", _output(infos)
     if output.trouble:
-        remedy = f"mkdir -p {output.directory}" if output.missing else "choose another --out"
+        remedy = f"mkdir -p {shlex.quote(output.directory)}" if output.missing else "choose another --out"
         return problem(name, f"cannot write to {output.directory}: {output.trouble}", remedy)
     others = [each.host for each in infos if each.output and each.output.trouble]
     if others:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hpcfl.checkpoint.coordinator import CheckpointCoordinator
 from hpcfl.checkpoint.restore import RestoredRun, restore_run
-from hpcfl.checkpoint.store import CheckpointStore, FileRange, checkpoint_directory
+from hpcfl.checkpoint.store import CheckpointStore, FileRange, checkpoint_directory, free_backup_path
 from hpcfl.checkpoint.writer import CheckpointWriter
 from hpcfl.comm.codec import PrototypeCodec
 from hpcfl.comm.communicator import Communicator
@@ -84,7 +84,7 @@ def assemble(
     with comm.raise_on_all():
         if display:
             log = _create_log(ctx, files, hooks, placement, network_costs, restored)
-            store.prepare(ctx.first_round - 1, None if log.backup_path == log.path else log.backup_path)
+            store.prepare(ctx.first_round - 1, log.backup_path)
             saved: list[FileRange | None] = [*restored.clients] if restored else [None] * len(plan.clients)
             last = tuple(name for name, each in options.items() if each.channels_last)
             checkpoints = CheckpointCoordinator(store, runtime, run_identity, last, token, saved)
@@ -133,8 +133,8 @@ def _create_log(
     # a run whose checkpoints cannot be used is kept aside: the new one may never come as far
     had_checkpoints = bool(CheckpointStore(checkpoint_directory(files.path)).manifests())
     is_lost = old is not None and restored is None and (had_checkpoints or old.status == "finished")
-    fresh = files.fresh or is_lost
+    backup = free_backup_path(files.path) if files.fresh or is_lost else None
     earlier = None
-    if old and not fresh:
+    if old and not backup:
         earlier = earlier_rows(old, ctx.first_round - 1, plan.config, run_metrics(plan))
-    return create_log(files.path, fresh, plan, ctx.comm, network_costs, hardware, earlier)
+    return create_log(files.path, backup, plan, ctx.comm, network_costs, hardware, earlier)

@@ -25,6 +25,7 @@ from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.existing_run import default_log_path
 from hpcfl.runtime.devices import free_memory, preserve_torch_settings
 from hpcfl.runtime.exit_handling import BAD_INPUT, LauncherWatchdog, StopSignals, run_guarded
+from hpcfl.utils.files import absolute_path
 
 if TYPE_CHECKING:
     from hpcfl.comm.mpi import MPI
@@ -108,19 +109,16 @@ class TrainJob:
         shared = embedding is not None and embedding.mpi_comm is not None
         self.plan = result_or_problem(lambda: plan_run(load_config(config, settings)), shared)
         self.out, self.fresh, self.embedding = Path(out) if out is not None else None, fresh, embedding
-        self.is_server = False
-
-    @property
-    def log(self) -> Path:
-        """The path of the run's log."""
-        assert isinstance(self.plan, RunPlan)
-        return self.out or default_log_path(self.plan.config)
+        self.is_server, self.log = False, Path()
+        """`log` is the absolute path of the run's log, once it has started."""
 
     def launch(self) -> int:
         return launch(self._run, self.embedding)
 
     def _run(self, session: Session) -> int:
         self.is_server = session.comm.is_server
+        if isinstance(self.plan, RunPlan):
+            self.log = absolute_path(self.out or default_log_path(self.plan.config))
         make_display = partial(choose_display, launcher=session.launcher)
         hooks = RunHooks(
             make_display=self.embedding.make_display if self.embedding else make_display,

@@ -27,15 +27,15 @@ def exit_out_of_time(server: Server) -> None:
 
 
 def print_startup(
-    display: ProgressLines, ctx: RunContext, placement: Placement, old: Run | None, backup: Path
+    display: ProgressLines, ctx: RunContext, placement: Placement, old: Run | None, backup: Path | None
 ) -> None:
-    """Prints what is about to run; `backup` is the name that an old log was given."""
+    """Prints what is about to run; `backup` is the new name of an old log."""
     plan, rounds = ctx.plan, ctx.plan.config.federation.rounds
     display.print(_headline(ctx, placement))
     if ctx.first_round:
         display.print(f"hpcfl: continues after round {ctx.first_round} of {rounds}")
     elif old:
-        aside = f"; the old log is kept as {backup}" if old.path != backup else ""
+        aside = f"; the old log is kept as {backup.name}" if backup else ""
         display.print(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
     for remark in remarks(plan.spec, *plan.dims, rounds):
         display.print(f"hpcfl: {remark}")

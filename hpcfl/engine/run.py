@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcfl.checkpoint.store import CheckpointStore, checkpoint_directory
 from hpcfl.comm.communicator import Communicator, ControlFlags
 from hpcfl.config.identity import fingerprint
 from hpcfl.data.prepared_file import verify_images
@@ -23,6 +24,7 @@ from hpcfl.log.heartbeat import HeartbeatThread
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.runtime.exit_handling import DONE, STOPPED
 from hpcfl.runtime.lock import RunLock
+from hpcfl.utils.files import absolute_path
 
 if TYPE_CHECKING:
     from hpcfl.engine.server import Server
@@ -51,6 +53,9 @@ class RunFiles:
     """The log of a run: its path, what it held before, and whether that is to be kept aside."""
 
     path: Path
+    """Absolute."""
+    name: Path
+    """The path as it was given, for messages."""
     fresh: bool
     existing: ExistingRun = ExistingRun()  # noqa: RUF009  # it is frozen
 
@@ -60,18 +65,21 @@ def run_federation(
 ) -> int:
     """Runs a planned federation, or raises what is wrong with it, on every rank; returns the exit code."""
     plan = _common_plan(comm, plan_or_problem)
-    path = default_log_path(plan.config) if out is None else out
+    name = path = default_log_path(plan.config) if out is None else out
+    with comm.raise_on_all():
+        path = absolute_path(name)
     display = hooks.make_display(plan.config.federation.rounds) if comm.is_server else None
     existing, lock = ExistingRun(), RunLock(path)
     try:
         with comm.raise_on_all():
             if display:
-                existing = find_existing_run(path, plan, fresh, display.print)
+                existing = find_existing_run(name, plan, fresh, display.print)
                 if not existing.finished:
                     lock.acquire()
+                    CheckpointStore(checkpoint_directory(path)).check()
                     hooks.on_start()
                     # once more: now no other job writes it
-                    existing = find_existing_run(path, plan, fresh, lambda text: None)
+                    existing = find_existing_run(name, plan, fresh, lambda text: None)
         if comm.allgather_object(existing.finished)[0]:
             return DONE
         with comm.raise_on_all():
@@ -80,7 +88,7 @@ def run_federation(
         if display and comm.size > 1 and "torch" not in sys.modules:
             display.print(f"hpcfl: starting {comm.size} ranks")
         with display or nullcontext(), HeartbeatThread(path, comm) if display else nullcontext():
-            return _run(comm, plan, RunFiles(path, fresh, existing), hooks, display)
+            return _run(comm, plan, RunFiles(path, name, fresh, existing), hooks, display)
     finally:
         lock.release()
 
@@ -115,21 +123,21 @@ def _run(
         server.deadline.start(partial(exit_out_of_time, server))
     flags = run(ctx, worker, server)
     if server and display:
-        _close(server, files.path, flags, display)
+        _close(server, files.name, flags, display)
     if ControlFlags.FAILED in flags:
         reason = (
-            f"{failure_reason(server)}; log: {files.path}" if server else "the run failed: rank 0 says why"
+            f"{failure_reason(server)}; log: {files.name}" if server else "the run failed: rank 0 says why"
         )
         raise RunFailed(reason)
     return STOPPED if ControlFlags.EARLY in flags else DONE
 
 
-def _close(server: Server, path: Path, flags: ControlFlags, display: ProgressLines) -> None:
+def _close(server: Server, name: Path, flags: ControlFlags, display: ProgressLines) -> None:
     """Closes the log and prints how the run ended."""
     server.deadline.cancel()
     server.log.close(server.status)
     if ControlFlags.FAILED not in flags:
-        display.print(f"hpcfl: {server.summary()}; log: {path}")
+        display.print(f"hpcfl: {server.summary()}; log: {name}")
     if ControlFlags.EARLY in flags:
         done = server.log.rounds_done
         display.print(f"hpcfl: stopped early; the same command goes on after round {done}")

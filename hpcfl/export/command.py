@@ -27,6 +27,8 @@ def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
     for run in runs:
         if run.is_dir():
             raise BadInput(f"{run} is a directory; export the logs in it, as {run}/*-*.h5")
+        if out is not None and run.stem in (".", ".."):
+            raise BadInput(f"{run}: {run.stem!r} is no name for a directory in {out}; rename the log")
     directories = [
         run.with_name(f"{run.stem}-{kind}") if out is None else Path(out) / run.stem for run in runs
     ]

@@ -23,14 +23,17 @@ from hpcfl.models.costs import Cost
 
 def create_log(
     path: Path,
-    fresh: bool,
+    backup: Path | None,
     plan: RunPlan,
     comm: Communicator,
     costs: Mapping[str, Cost],
     hardware: Mapping[str, Any],
     earlier: EarlierRows | None = None,
 ) -> LogWriter:
-    """Returns the new log; `hardware` holds the attributes on nodes, cores, placement and device."""
+    """Returns the new log; an old one is renamed to `backup`.
+
+    `hardware` holds the attributes on nodes, cores, placement and device.
+    """
     attributes = {
         "config": dump_config(plan.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in plan.spec.slots().items()),
@@ -60,4 +63,4 @@ def create_log(
         "/clients/test_samples": np.array([len(client.test) for client in plan.clients]),
         "/clients/class_counts": plan.class_counts_MK,
     }
-    return LogWriter(path, run_metrics(plan), attributes, dimension_sizes(plan), fixed, fresh, earlier)
+    return LogWriter(path, run_metrics(plan), attributes, dimension_sizes(plan), fixed, backup, earlier)

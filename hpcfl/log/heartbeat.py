@@ -77,7 +77,8 @@ class HeartbeatThread(threading.Thread):
         missing, since = self.comm.missing_ranks()
         heartbeat = Heartbeat(time.time(), self.comm.round, self.comm.part, tuple(missing), since)
         with temporary_path(self.path) as temporary:
-            temporary.write_text(json.dumps(asdict(heartbeat)))
+            with open(temporary, "x") as file:
+                file.write(json.dumps(asdict(heartbeat)))
             os.replace(temporary, self.path)
 
 

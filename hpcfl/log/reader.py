@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,14 @@ from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.log.schema import BY_PATH, COMPONENT_NAMES, OLDEST, VERSION
 from hpcfl.metrics.metric import STRING, Metric
+from hpcfl.utils.hdf5_file import DAMAGED, open_hdf5
 
 if TYPE_CHECKING:
     import pandas
+
+
+MAX_MISSING = 1 << 27
+"""Largest number of NaN values for a metric that a file lacks."""
 
 
 class NotALog(BadInput):
@@ -80,10 +86,9 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
 
     `rows` maps the datasets to read to the rows of each; without, all are read, or with `saved = False` all
     but those of saved rounds, which are large. Known metrics that the file lacks are NaN if they are floats.
-    HDF5 opens the file by name: given a Python file object, it may call Python after its exit, and crash.
     """
     path = Path(path)
-    with as_bad_input(path), open(path, "rb"), h5py.File(path, "r", locking=False) as file:
+    with as_bad_input(path), open_hdf5(path) as file:
         attributes = dict(file.attrs)
         if "schema" not in attributes or "config" not in attributes:
             raise NotALog(f"{path} is an HDF5 file, but not a log of hpcfl")
@@ -128,7 +133,10 @@ def _nan(file: h5py.File, metric: Metric) -> np.ndarray:
     for group in file.values():
         for dataset in group.values():
             sizes |= dict(zip(str(dataset.attrs["dims"]).split(), dataset.shape, strict=True))
-    return np.full([sizes.get(dim, 0) for dim in metric.dims], np.nan, dtype=metric.dtype)
+    shape = [sizes.get(dim, 0) for dim in metric.dims]
+    if math.prod(shape) > MAX_MISSING:
+        raise ValueError(f"{metric.path} would have {math.prod(shape)} values")
+    return np.full(shape, np.nan, dtype=metric.dtype)
 
 
 def _check(run: Run, rows: Mapping[str, slice]) -> None:
@@ -151,7 +159,10 @@ def as_bad_input(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or "not an HDF5 file, or a damaged one"
+        reason = error.strerror or DAMAGED
         raise BadInput(f"cannot read {path}: {reason}") from None
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise BadInput(f"cannot read {path}: not a whole log of hpcfl ({error})") from None
+        reason = " ".join(str(error).split())
+        raise BadInput(f"cannot read {path}: not a whole log of hpcfl ({reason})") from None
+    except MemoryError:
+        raise BadInput(f"cannot read {path}: it does not fit in memory") from None

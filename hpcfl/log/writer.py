@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ import numpy as np
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.schema import VERSION
 from hpcfl.metrics.metric import STRING, Metric
-from hpcfl.utils.files import fsync, temporary_path
+from hpcfl.utils.files import fsync, rename_if_free, temporary_path
+from hpcfl.utils.hdf5_create import hdf5_bytes
 
 MAX_WRITE_SHARE = 0.015
 """Largest share of a run's time for writing; a write waits until all writes so far fit in this share.
@@ -51,18 +52,20 @@ class LogWriter:
         attributes: Mapping[str, Any],
         sizes: Mapping[str, int],
         fixed: Mapping[str, np.ndarray],
-        fresh: bool = False,
+        backup: Path | None = None,
         earlier: EarlierRows | None = None,
     ):
-        """Writes the first file; an existing one is refused, renamed if `fresh`, or continued with `earlier`.
+        """Writes the first file; an existing one is refused, renamed to `backup`, or continued by `earlier`.
 
         `sizes` gives the length of each dimension, `fixed` the datasets that do not grow.
         """
         self.path = path
         self.metrics = {metric.path: metric for metric in metrics}
         self.sizes = sizes
+        self.run_id = secrets.token_hex(16)
         self.attributes: dict[str, Any] = {
             "schema": VERSION,
+            "run_id": self.run_id,
             "datasets": len(self.metrics),
             "start": _now(),
             "end": "",
@@ -80,10 +83,11 @@ class LogWriter:
             self.rows |= {path: list(values) for path, values in earlier.rows.items()}
             self.rounds_done = len(self.rows["/round/accuracy"])
         self.start_time, self.write_seconds, self.next_write = time.monotonic(), 0.0, 0.0
-        self.file_id = _file_id(os.stat(path)) if earlier is not None else None
-        self.fresh = fresh
-        self.backup_path = path
-        """New name of an existing log that was renamed; else the same as `path`."""
+        self.id_offset: int | None = None
+        """Where the run's id is in the file on disk; None before the first write."""
+        self.is_new = earlier is None
+        self.backup_path = backup if os.path.lexists(path) else None
+        """New name of the existing log; None: it is not renamed, or there is none."""
         try:
             self._write()
         except OSError as error:
@@ -117,40 +121,46 @@ class LogWriter:
             ) from None
 
     def _write(self) -> None:
-        start = time.monotonic()
+        start, image = time.monotonic(), hdf5_bytes(self._fill)
         with temporary_path(self.path) as temporary:
-            temporary.write_bytes(self._image())
+            with open(temporary, "xb") as file:
+                file.write(image)
             fsync(temporary)
-            file_id = _file_id(os.stat(temporary))
             self._move_into_place(temporary)
         seconds = time.monotonic() - start
-        self.write_seconds += seconds if self.file_id else 0.0  # the first write, without rows, is start-up
+        # the first write, without rows, is start-up
+        self.write_seconds += seconds if self.id_offset is not None else 0.0
         # assumes that the next write takes as long
         self.next_write = self.start_time + (self.write_seconds + seconds) / MAX_WRITE_SHARE
-        self.file_id = file_id
+        self.id_offset = image.index(self.run_id.encode())
 
     def _move_into_place(self, temporary: Path) -> None:
         """Renames the temporary file to the log's path, unless a file of another run is there."""
-        if self.file_id is None:
-            if self.fresh and os.path.lexists(self.path):
-                self.backup_path = rename_to_backup(self.path)
-            _rename_if_free(temporary, self.path)
+        if self.id_offset is None and self.is_new:
+            if self.backup_path is not None:
+                rename_if_free(self.path, self.backup_path)
+            rename_if_free(temporary, self.path)
             return
         with contextlib.suppress(FileNotFoundError):  # the file was deleted: write it again
-            if _file_id(os.stat(self.path)) != self.file_id:
+            if self.id_offset is not None and self._id_on_disk(self.id_offset) != self.run_id.encode():
                 raise Fatal(f"{self.path} is another run's by now; this one keeps its hands off it")
         os.replace(temporary, self.path)
 
-    def _image(self) -> bytes:
-        """Returns the complete HDF5 file as bytes, made in memory."""
-        with h5py.File("log.h5", "w", driver="core", backing_store=False) as file:
-            file.attrs.update(self.attributes)
-            for metric in self.metrics.values():
-                dataset = file.create_dataset(metric.path, data=self._values(metric))
-                dataset.attrs.update(kind=metric.kind, dims=" ".join(metric.dims), about=metric.about)
-            file.attrs["rounds_done"] = self.rounds_done
-            file.flush()
-            return file.id.get_file_image()
+    def _id_on_disk(self, offset: int) -> bytes:
+        """Returns what the file at the log's path has in the place of the run's id; HDF5 does not open it."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, len(self.run_id), offset)
+        finally:
+            os.close(handle)
+
+    def _fill(self, file: h5py.File) -> None:
+        """Writes attributes and all datasets to a new HDF5 file."""
+        file.attrs.update(self.attributes)
+        for metric in self.metrics.values():
+            dataset = file.create_dataset(metric.path, data=self._values(metric))
+            dataset.attrs.update(kind=metric.kind, dims=" ".join(metric.dims), about=metric.about)
+        file.attrs["rounds_done"] = self.rounds_done
 
     def _values(self, metric: Metric) -> np.ndarray:
         if metric.path in self.fixed:
@@ -160,34 +170,6 @@ class LogWriter:
         return np.array(rows, dtype=metric.dtype).reshape(
             len(rows), *(self.sizes[d] for d in metric.dims[1:])
         )
-
-
-def _file_id(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def rename_to_backup(path: Path) -> Path:
-    """Renames a file to the next free name of `run.1.h5`, `run.2.h5`, … and returns the new path."""
-    for number in itertools.count(1):
-        backup = path.with_suffix(f".{number}{path.suffix}")
-        with contextlib.suppress(FileExistsError):
-            _rename_if_free(path, backup)
-            return backup
-    raise AssertionError("numbers do not end")
-
-
-def _rename_if_free(old: Path, new: Path) -> None:
-    """Renames a file unless the new name exists; a hard link makes check and rename one atomic step."""
-    try:
-        os.link(old, new)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        with open(new, "xb"):
-            pass
-        os.replace(old, new)
-        return
-    old.unlink()
 
 
 def _now() -> str:

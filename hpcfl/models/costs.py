@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from hpcfl.errors import BadInput
 from hpcfl.models.network import Network, build_on_meta
 from hpcfl.models.registry import ARCHITECTURES, split_name
-from hpcfl.utils.files import temporary_path
+from hpcfl.utils.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,9 @@ def costs(
 
 def _cached_cost(name: str, dims: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Cost:
     """Returns the cost of an architecture; `dims` are sample shape, K and D."""
-    cacheable = split_name(name)[0] in ARCHITECTURES  # a user's own code may change at any time
     shape, _, features = dims
-    key = hashlib.blake2b(repr((name, dims, batches, _versions())).encode(), digest_size=12)
-    path = _cache_directory() / f"{key.hexdigest()}.json"
-    if cacheable:
+    path = _cache_path(name, dims, batches)
+    if path is not None:
         try:
             return Cost(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
@@ -126,12 +124,10 @@ def _cached_cost(name: str, dims: tuple[tuple[int, ...], int, int], batches: tup
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadInput(f"models: {name} cannot take samples of shape {shape} ({reason})") from None
-    if cacheable:
+    if path is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary_path(path) as part:
-                part.write_text(json.dumps(asdict(counted)))
-                part.replace(path)
+            write_atomically(path, json.dumps(asdict(counted)).encode())
         except OSError:
             pass  # without a writable cache every call counts again, about a second
     return counted
@@ -150,8 +146,16 @@ def _check(network: Network, name: str, shape: tuple[int, ...], features: int) -
         raise BadInput(f"models: {name} gives features of shape {got[1:]}, not {features}")
 
 
-def _cache_directory() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcfl" / "costs"
+def _cache_path(name: str, dims: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Path | None:
+    """Returns where the cost is cached; None for a user's own code, which may change at any time."""
+    if split_name(name)[0] not in ARCHITECTURES:
+        return None
+    try:
+        cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # neither HOME nor an entry of this user: nothing is cached
+        return None
+    key = hashlib.blake2b(repr((name, dims, batches, _versions())).encode(), digest_size=12)
+    return cache_home / "hpcfl" / "costs" / f"{key.hexdigest()}.json"
 
 
 @cache

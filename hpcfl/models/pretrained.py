@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ TORCHVISION_NAMES = {"shufflenet_v2": "shufflenet_v2_x1_0"}
 """torchvision's names of architectures that have another name in hpcfl."""
 CLASSIFIER = ("fc.", "classifier.", "aux1.", "aux2.", "head.")
 """Prefixes that are not loaded: a client's head is always initialised randomly."""
+PLAIN_TYPES = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+}
+"""Types of tensors that are loaded; not complex, quantised or float8."""
 OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 
 
@@ -88,10 +94,11 @@ def _read(setting: str, path: Path) -> Weights:
 
 def _load(path: Path) -> Any:
     """Returns the content of a file, loaded without running code; torch's older format cannot be mapped."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError:
-        return torch.load(path, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings(action="ignore"):  # about kinds of tensors that are refused later
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:
+            return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _match(loaded: Weights, expected: Weights, setting: str) -> Weights:
@@ -111,12 +118,20 @@ def _match(loaded: Weights, expected: Weights, setting: str) -> Weights:
     if extra := [key for key in named if key not in need and not key.startswith(CLASSIFIER)]:
         raise BadInput(f"{setting}: {extra[0]} there belongs to another network{_more(extra)}")
     for key, full in need.items():
-        got, shape = named[key], tuple(expected[full].shape)
-        if tuple(got.shape) != shape:
+        got, shape, dtype = named[key], tuple(expected[full].shape), expected[full].dtype
+        if _is_plain(got) and tuple(got.shape) != shape:
             raise BadInput(f"{setting}: {key} has shape {tuple(got.shape)} there, {shape} here")
-        if got.is_sparse or got.is_meta or got.is_complex() or not got.isfinite().all():
+        if not _is_plain(got) or not got.isfinite().all():
             raise BadInput(f"{setting}: {key} is not a plain array of finite real numbers there")
+        if not got.to(dtype).isfinite().all():
+            raise BadInput(f"{setting}: {key} has numbers there that are too large for {dtype}")
     return {full: named[key] for key, full in need.items()}
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Returns whether a tensor is a dense array in memory of a type that torch computes with everywhere."""
+    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_meta
+    return dense and tensor.dtype in PLAIN_TYPES
 
 
 def _more(names: list[str]) -> str:

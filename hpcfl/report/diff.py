@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpcfl.config.identity import difference
+from hpcfl.errors import printable
 from hpcfl.log.compare import common_results, compare_runs
 from hpcfl.log.reader import Run, read_log
 from hpcfl.utils.formatting import plural
@@ -22,13 +23,13 @@ def print_diff(one: str, other: str) -> int:
     if found is None:
         print(f"equal: {plural(a.rounds_done, 'round')}, {compared} datasets, bit for bit")
         return EQUAL
-    print(f"different: first in {found}")
+    print(printable(f"different: first in {found}"))
     if found.datasets:
         print(f"in all {found.datasets} of {compared} datasets differ")
     else:
         print("the rounds that both have are equal")
     for line in _reasons(a, b):
-        print(line)
+        print(printable(line))
     return DIFFERENT
 
 

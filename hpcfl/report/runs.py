@@ -16,7 +16,7 @@ from hpcfl.utils.formatting import console, format_bytes, format_percent
 
 def print_runs(paths: Sequence[str]) -> None:
     """Prints one run in full, or several as rows of one table."""
-    runs = [read_log(path) for path in paths]
+    runs = [read_log(path, saved=False) for path in paths]
     if len(runs) == 1:
         with as_bad_input(runs[0].path):
             _print_one(runs[0])

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -26,8 +26,9 @@ DONE, FAILED, BAD_INPUT, STOPPED, INTERRUPTED = 0, 1, 2, 75, 130
 def run_guarded(comm: Communicator, body: Callable[[], int]) -> int:
     """Runs `body` and returns its exit code; an exception on one rank aborts all ranks."""
     try:
-        code = _run_body(comm, body)
-        comm.close()
+        with _no_silent_exit(comm):
+            code = _run_body(comm, body)
+            comm.close()
     except Fatal as error:
         _abort_all(comm, f"hpcfl: {error}", FAILED)
     except BadInput as error:  # on this rank only
@@ -39,6 +40,27 @@ def run_guarded(comm: Communicator, body: Callable[[], int]) -> int:
         time.sleep(OUTPUT_DELAY)  # so that the output of other ranks comes first
         _abort_all(comm, "\n".join(f"[rank {comm.rank}] {line}" for line in text.splitlines()), FAILED)
     return code
+
+
+@contextlib.contextmanager
+def _no_silent_exit(comm: Communicator) -> Iterator[None]:
+    """Makes `os._exit(0)` of this process a failure: a user's network must not end a job as if it were done.
+
+    MPICH would take the code 0 of a rank that is gone for success. Forked children may call it.
+    """
+    real_exit, process = os._exit, os.getpid()
+
+    def exit_process(status: int) -> NoReturn:
+        if status == DONE and os.getpid() == process:
+            print_error(f"hpcfl: rank {comm.rank}: os._exit(0) was called before the end of the job")
+            status = FAILED
+        real_exit(status)
+
+    os._exit = exit_process
+    try:
+        yield
+    finally:
+        os._exit = real_exit
 
 
 def _run_body(comm: Communicator, body: Callable[[], int]) -> int:

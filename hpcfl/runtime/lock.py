@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import platform
+import stat
 import time
 from pathlib import Path
 
@@ -29,7 +31,7 @@ def was_restarted() -> bool:
 def is_locked(log: Path) -> bool:
     """Returns whether a running process holds the lock of this log, as far as the file system knows."""
     try:
-        handle = os.open(f"{log}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        handle = _open(f"{log}.lock", os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -39,6 +41,15 @@ def is_locked(log: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def _open(path: str | Path, flags: int) -> int:
+    """Returns a handle of a lock file; raises OSError where a link, a pipe or a device has its name."""
+    handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return handle
 
 
 class RunLock:
@@ -65,9 +76,10 @@ class RunLock:
 
     def _try_acquire(self) -> None:
         try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = _open(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
+            reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+            raise BadInput(f"cannot write {self.path}: {reason}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self._is_current(handle):  # its owner has just deleted the file
@@ -80,22 +92,28 @@ class RunLock:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise LockHeld(f"{self.path} is held by {owner}: two jobs cannot write one log") from None
             return  # no locks here; a new log still gets its name only if that is free
-        os.ftruncate(handle, 0)
+        self.handle = handle
         job = os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or os.environ.get("LSB_JOBID")
         owner = f"process {os.getpid()} on {platform.node()}" + (f", job {job}" if job else "")
-        os.write(handle, owner.encode())
-        self.handle = handle
+        try:
+            os.ftruncate(handle, 0)
+            os.write(handle, owner.encode())
+        except OSError as error:
+            self.release()
+            raise BadInput(f"cannot write {self.path}: {error.strerror}") from None
 
     def _is_current(self, handle: int) -> bool:
         """Returns whether the path still names the locked file."""
         try:
-            return os.path.samestat(os.fstat(handle), os.stat(self.path))
+            return os.path.samestat(os.fstat(handle), os.lstat(self.path))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Releases the lock and deletes its file."""
+        """Releases the lock and deletes its file; one that cannot be deleted is no lock without its owner."""
         if self.handle >= 0:
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if self._is_current(self.handle):
+                    self.path.unlink()
             os.close(self.handle)
             self.handle = -1

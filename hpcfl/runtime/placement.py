@@ -12,7 +12,7 @@ import torch
 from hpcfl.comm.communicator import COUNTERS, Communicator
 from hpcfl.config.schema import RuntimeConfig
 from hpcfl.runtime import cores
-from hpcfl.runtime.arena import Arena, choose_arena, free_space
+from hpcfl.runtime.arena import Arena, free_space, reserve_arena
 from hpcfl.runtime.scheduling import ClientQueue, CoreLimiter, CostModel, assign_clients, pools
 
 LIMITERS = COUNTERS // 2
@@ -49,7 +49,7 @@ def place_clients(
     own = (platform.node(), comm.node, device_identity(device), cores.own_cores(), free_space())
     hosts, nodes, identities, cores_of, spaces = zip(*comm.allgather_object(own), strict=True)
     devices = list(zip(nodes, identities, strict=True))
-    kind, reason, pinned = "private", "", runtime.placement == "pinned"
+    pinned, leader = runtime.placement == "pinned", nodes.index(comm.node) == comm.rank
 
     def assign(pinned: bool) -> tuple[list[int], list[int]]:
         """Returns each client's pool and node."""
@@ -61,10 +61,10 @@ def place_clients(
     need = dict.fromkeys(nodes, 0)
     for size, node in zip(sizes, node_of, strict=True):
         need[node] += size
-    with comm.raise_on_all():
-        needs = [(host, node, need[node]) for host, node in zip(hosts, nodes, strict=True)]
-        kind, reason = choose_arena(runtime.arena, needs, dict(zip(hosts, spaces, strict=True)))
-    if kind == "private" and not pinned:
+    needs = [(host, node, need[node]) for host, node in zip(hosts, nodes, strict=True)]
+    space_of = dict(zip(hosts, spaces, strict=True))
+    reserved = reserve_arena(comm, runtime.arena, needs, space_of, need[comm.node], leader)
+    if reserved.kind == "private" and not pinned:
         pinned = True
         pool_of, node_of = assign(pinned)
     workers = [rank for rank in comm.workers if nodes[rank] == comm.node]
@@ -79,12 +79,11 @@ def place_clients(
         CoreLimiter(comm, COUNTERS - 1 - limit[0], limit[1]) if limit else None,
     )
     clients = queue.clients
-    if kind != "private":
+    if reserved.kind != "private":
         clients = [i for i, node in enumerate(node_of) if node == comm.node]
-    leader = nodes.index(comm.node) == comm.rank
-    arena = Arena(comm, kind, {i: sizes[i] for i in clients}, leader)
+    arena = Arena(comm, reserved, {i: sizes[i] for i in clients}, leader)
     total = cores.total_cores(zip(hosts, cores_of, strict=True))
-    return Placement(queue, arena, "pinned" if pinned else "pool", reason, len(set(nodes)), total)
+    return Placement(queue, arena, "pinned" if pinned else "pool", reserved.reason, len(set(nodes)), total)
 
 
 def device_identity(device: torch.device) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import as_bad_input, study_title
 from hpcfl.log.summary import COLUMNS
 from hpcfl.runtime.lock import RunLock
+from hpcfl.study.directory_owner import MERGED, check_directory_owner
 from hpcfl.study.results import (
     Results,
     log_attributes,
@@ -23,23 +23,8 @@ from hpcfl.study.results import (
 )
 from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import Study
-from hpcfl.utils.files import move_into_place, temporary_path
-
-MERGED = "study.h5"
-
-
-def check_directory_owner(study: Study, store: RunStore) -> None:
-    """Raises if the directory's merged file is of another study, or of another scale."""
-    path = store.path / MERGED
-    if not os.path.exists(path):
-        return
-    try:
-        with as_bad_input(path), h5py.File(path, "r", locking=False) as file:
-            title = study_title(str(file.attrs["study"]), str(file.attrs["scale"]))
-    except BadInput:  # a damaged file is written again from the logs
-        return
-    if title != study.title:
-        raise BadInput(f"{store.path} is the directory of the study {title}; choose another --out")
+from hpcfl.utils.files import write_atomically
+from hpcfl.utils.hdf5_create import hdf5_bytes
 
 
 def write_results(study: Study, store: RunStore) -> Path:
@@ -48,27 +33,29 @@ def write_results(study: Study, store: RunStore) -> Path:
     lock = RunLock(path)
     lock.acquire(timeout=60.0)
     try:
+        check_directory_owner(study, store)
         cells = []
         for cell in study.cells:  # states are read under the lock: a cell may have ended meanwhile
             state = store.progress(cell).state
             # a bad cell has no log, or that of another run
             if state != "bad" and (run := read_if_valid(store.log(cell))):
                 cells.append(make_result(run, log_attributes(study, cell), state))
-        with temporary_path(path) as part:
-            with h5py.File(part, "w") as file:
-                _write_datasets(file, Results(study.name, study.scale, tuple(cells)))
-                file.attrs["about"], file.attrs["file"] = study.about, study.text
-            move_into_place(part, path)
+        merged = hdf5_bytes(partial(_fill, study, Results(study.name, study.scale, tuple(cells))))
+        try:
+            write_atomically(path, merged)
+        except OSError as error:
+            raise BadInput(f"cannot write {path}: {error.strerror}") from None
     finally:
         lock.release()
     return path
 
 
-def _write_datasets(file: h5py.File, results: Results) -> None:
+def _fill(study: Study, results: Results, file: h5py.File) -> None:
     """Writes /cell (one row per cell), /group (one per group of seeds) and /curve (by group and round)."""
     text = h5py.string_dtype()
     groups = list(results.groups.values())
     file.attrs.update(kind="study", study=results.name, scale=results.scale)
+    file.attrs.update(about=study.about, file=study.text)
     for name in ("name", "block", "status"):
         file.create_dataset(f"/cell/{name}", data=[getattr(c, name) for c in results], dtype=text)
     file.create_dataset("/cell/values", data=[json.dumps(dict(c.values)) for c in results], dtype=text)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from hpcfl.log.summary import COLUMNS, INFERENCES
 from hpcfl.study.results import Result, mean_and_std, read_results, summary_table
 from hpcfl.study.run_store import count_states
 from hpcfl.utils.formatting import console, format_bytes, format_percent, plural
+from hpcfl.utils.hdf5_file import open_hdf5
 
 HEADINGS = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
 FILE_WIDTH = 10_000
@@ -28,7 +28,7 @@ def is_study(name: str) -> bool:
     if (path := Path(name)).is_dir():
         return True
     try:
-        with as_bad_input(path), h5py.File(path, "r", locking=False) as file:
+        with as_bad_input(path), open_hdf5(path) as file:
             return str(file.attrs.get("kind")) == "study"
     except BadInput:
         return False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hpcfl.comm.communicator import Communicator, is_mpi_error
 from hpcfl.engine.launch import Session, launch, result_or_problem
@@ -19,11 +21,13 @@ from hpcfl.runtime.devices import free_memory
 from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED
 from hpcfl.runtime.lock import was_restarted
 from hpcfl.study.cells import Cell
-from hpcfl.study.merged_file import check_directory_owner, write_results
+from hpcfl.study.directory_owner import claim_directory
+from hpcfl.study.merged_file import write_results
 from hpcfl.study.results import log_attributes
 from hpcfl.study.run_store import CellProgress, RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
 from hpcfl.utils.digests import digest_of
+from hpcfl.utils.files import absolute_path
 from hpcfl.utils.formatting import plural, print_line
 
 
@@ -55,9 +59,10 @@ def run_study(
                 "one by --cell, or let `hpcfl study submit` keep them apart"
             )
         with comm.raise_on_all():
-            store = RunStore(study.directory(out))
-            check_directory_owner(study, store)
-        return StudyRunner(session, study, cells, store, retry, keep).run_all()
+            directory, store = absolute_path(Path()), RunStore(absolute_path(study.directory(out)))
+            if comm.is_server:
+                claim_directory(study, store)
+        return StudyRunner(session, study, cells, store, directory, retry, keep).run_all()
 
     return launch(job)
 
@@ -91,6 +96,8 @@ class StudyRunner:
     cells: tuple[Cell, ...]
     """The selected cells."""
     store: RunStore
+    directory: Path
+    """The working directory, in which each cell starts, whatever the networks of earlier cells did."""
     retry: bool
     keep: bool
     """Whether checkpoints of finished cells are kept, so that more rounds can extend them."""
@@ -104,9 +111,6 @@ class StudyRunner:
 
     def run_all(self) -> int:
         """Runs the missing cells and returns the exit code."""
-        with self.comm.raise_on_all():
-            if self.comm.is_server:
-                self.store.make()
         number, early = 0, False
         while True:
             following = self._next(number) if self.comm.is_server else None
@@ -159,6 +163,7 @@ class StudyRunner:
 
     def _run(self, cell: Cell, progress: CellProgress) -> int:
         """Runs one cell on its ranks and returns its exit code on all ranks."""
+        os.chdir(self.directory)
         if self.comm.is_server and progress.is_over:  # it is run again
             self.store.clear_failure(cell)
         all_ranks = cell.ranks in (None, self.comm.size)

@@ -18,7 +18,7 @@ from hpcfl.log.reader import as_bad_input, read_log
 from hpcfl.log.summary import SUMMARY_ROWS, Summary, summary
 from hpcfl.runtime.lock import is_locked
 from hpcfl.study.cells import Cell
-from hpcfl.utils.files import move_into_place, temporary_path
+from hpcfl.utils.files import write_atomically
 
 MAX_STARTS = 5
 """A cell that was started this often without completing a further round counts as failed."""
@@ -168,6 +168,4 @@ class RunStore:
     @staticmethod
     def _write(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
-        with temporary_path(path) as part:
-            part.write_text(text)
-            move_into_place(part, path)
+        write_atomically(path, text.encode(errors="replace"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
+import secrets
 import shlex
 import subprocess
 import time
@@ -15,10 +16,11 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.share.job_scripts import SHIPPED, find_jobs
 from hpcfl.study.cells import Cell
+from hpcfl.study.directory_owner import check_directory_owner, claim_directory
 from hpcfl.study.estimate import Estimate
 from hpcfl.study.run_store import RunStore, count_states
 from hpcfl.study.study_file import Study, read_study
-from hpcfl.utils.files import move_into_place, temporary_path
+from hpcfl.utils.files import write_atomically
 from hpcfl.utils.formatting import format_duration, plural, print_line
 
 RESERVE = 1.5
@@ -121,8 +123,12 @@ def submit_study(
     common += [f"--set={setting}" for setting in settings]
     if broken := [word for word in common if "\n" in word]:
         raise BadInput(f"{broken[0]!r} has a line break, and a task is one line")
+    check_directory_owner(study, store)
     cells, seconds = _missing(study, store, ranks, retry)
-    stamp, logs = time.strftime("%Y%m%d-%H%M%S"), str(store.jobs).replace("%", "%%")
+    if cells and not dry_run:
+        claim_directory(study, store)
+    # random, as two users or scripts may submit in the same second
+    stamp, logs = time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(4)}"), str(store.jobs).replace("%", "%%")
     for array in arrays(cells, seconds, ranks, max_seconds / RESERVE):
         tasks = store.jobs / f"{stamp}-{array.ranks}x{array.threads}.txt"
         lines = [shlex.join([*common, *(f"--cell={c.name}" for c in task.cells)]) for task in array.tasks]
@@ -192,9 +198,7 @@ def _send(tasks: Path, lines: Sequence[str], command: Sequence[str], environ: Ma
     """Writes the task file and runs sbatch; removes the file again if sbatch fails."""
     try:
         tasks.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_path(tasks) as part:
-            part.write_text("".join(f"{line}\n" for line in lines))
-            move_into_place(part, tasks)
+        write_atomically(tasks, os.fsencode("".join(f"{line}\n" for line in lines)))
     except OSError as error:
         raise BadInput(f"cannot write {tasks}: {error.strerror}") from None
     try:

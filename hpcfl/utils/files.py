@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import platform
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from hpcfl.errors import BadInput
 
 DAY = 86400
 
 
 @contextlib.contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary name in the directory of `path`, unique to this process.
+    """Yields a temporary name in the directory of `path`; nobody can put a link there, as none can guess it.
 
     The `with` block renames the complete file to `path`; a file still there at the end is removed.
     """
-    temporary = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}-{secrets.token_hex(8)}.part")
     try:
         yield temporary
     finally:
@@ -29,12 +33,12 @@ def temporary_path(path: Path) -> Iterator[Path]:
 def remove_leftovers(path: Path) -> None:
     """Removes temporary files of `path` from dead processes: of other hosts when they are a day old."""
     prefix = f"{path.name}.{platform.node()}-"
-    for leftover in path.parent.glob(f"{path.name}.*.part"):
-        process = leftover.name.removeprefix(prefix).removesuffix(".part")
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+        process = leftover.name.removeprefix(prefix).removesuffix(".part").partition("-")[0]
         if leftover.name.startswith(prefix) and process.isdecimal():  # of this host
             is_dead = not Path(f"/proc/{process}").exists()
         else:
-            is_dead = time.time() - leftover.stat().st_mtime > DAY
+            is_dead = time.time() - leftover.lstat().st_mtime > DAY
         if is_dead:
             _remove(leftover)
 
@@ -51,6 +55,36 @@ def move_into_place(temporary: Path, path: Path) -> None:
     os.replace(temporary, path)
 
 
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a whole file: `path` has the old content or the new one, also after a crash or a full disk."""
+    with temporary_path(path) as temporary:
+        with open(temporary, "xb") as file:
+            file.write(data)
+        move_into_place(temporary, path)
+
+
+def rename_if_free(old: Path, new: Path) -> None:
+    """Renames a file unless the new name exists; a hard link makes check and rename one atomic step."""
+    try:
+        os.link(old, new)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with open(new, "xb"):
+            pass
+        os.replace(old, new)
+        return
+    old.unlink()
+
+
+def absolute_path(path: Path) -> Path:
+    """Returns a path that stays the same when a user's network changes the working directory."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise BadInput(f"cannot write {path}: the working directory is gone") from None
+
+
 def free_bytes(directory: str | Path) -> int:
     """Returns the free bytes of a file system, without regard to quotas; 0 if the directory is missing."""
     try:
@@ -62,4 +96,5 @@ def free_bytes(directory: str | Path) -> int:
 
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        is_directory = path.is_dir() and not path.is_symlink()
+        shutil.rmtree(path) if is_directory else path.unlink(missing_ok=True)

@@ -5,19 +5,30 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from hpcfl.errors import printable
 
 MAX_RANGES = 12
 """How many ranges of ranks or clients are listed; others are only counted."""
+
+
+class SafeConsole(Console):
+    """A console whose texts, which may come from a file, cannot control the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text, keep="\n"), style, control)
 
 
 def console() -> Console:
     """Returns a console; without a terminal it is 120 columns wide, or $COLUMNS."""
     columns = os.environ.get("COLUMNS", "")
     width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() else 120
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    return SafeConsole(highlight=False, markup=False, emoji=False, width=width)
 
 
 def format_bytes(number: float) -> str:

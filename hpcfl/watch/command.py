@@ -13,12 +13,12 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 
-from hpcfl.errors import BadInput
+from hpcfl.errors import BadInput, printable
 from hpcfl.log.reader import NotALog, Run
 from hpcfl.runtime.exit_handling import DONE, FAILED, INTERRUPTED
 from hpcfl.utils.formatting import format_percent
 from hpcfl.watch.poller import LogPoller, PollThread
-from hpcfl.watch.render import accuracy, headline, printable, render, warnings_of
+from hpcfl.watch.render import accuracy, headline, render, warnings_of
 from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
 
 READ_TIMEOUT = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from hpcfl.errors import BadInput
 from hpcfl.log.heartbeat import Heartbeat, read_heartbeat
 from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import ROUND_PARTS
+from hpcfl.utils.hdf5_file import open_regular
 
 RECENT = 20
 """Number of last rounds that means are taken over."""
@@ -75,21 +75,14 @@ class LogPoller:
 
     def _log(self) -> tuple[Run, float]:
         """Returns the log and when it was written."""
-        with open(self.path, "rb", opener=_open_nonblocking) as opened:
+        with open(open_regular(self.path), "rb") as opened:
             info = os.fstat(opened.fileno())
-            if not stat.S_ISREG(info.st_mode):
-                raise BadInput(f"cannot read {self.path}: not a file")
             identity = (info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size)
             if identity != self.identity or self.last.run is None:
                 run = read_log(self.path, WATCHED)
                 self.identity = identity
                 return run, info.st_mtime
             return self.last.run, info.st_mtime
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Opens a file; if it is a pipe, without waiting for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class PollThread(threading.Thread):

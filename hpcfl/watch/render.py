@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from hpcfl.errors import printable
 from hpcfl.log.reader import Run
 from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.utils.formatting import format_duration, format_percent, format_ranges, plural
@@ -165,8 +166,3 @@ def missing(status: RunStatus) -> str:
     phase = f"round {heartbeat.round}, {heartbeat.part}" if heartbeat.round else "at the start"
     waits = "waits" if status.alive else "waited last"
     return f"rank 0 {waits} for {names} since {since}, {format_duration(status.seconds_waited)} ({phase})"
-
-
-def printable(text: str) -> str:
-    """Returns a text with control characters replaced, so that it cannot control a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -21,6 +21,7 @@ from tests.helpers.runs import assert_equal_runs, stop_early
 DAMAGE = {
     "manifest truncated": lambda d: _cut(d / "manifest-3.json"),
     "manifest gone wrong": lambda d: (d / "manifest-3.json").write_text('{"format": 1}'),
+    "manifest with an absurd size": lambda d: _claim(d / "manifest-3.json", 2**49),
     "manifest changed": lambda d: _swap(d / "manifest-3.json", b"nbytes", b"nbytez"),
     "vectors truncated": lambda d: _cut(next(d.glob("3-*.bin"))),
     "vectors flipped": lambda d: _flip(next(d.glob("3-*.bin"))),
@@ -37,6 +38,16 @@ def _flip(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 64
     path.write_bytes(bytes(raw))
+
+
+def _claim(path: Path, nbytes: int) -> None:
+    """Writes a manifest that says this of the size of the server's state, with the right checksum."""
+    outer = json.loads(path.read_text())
+    inner = json.loads(outer["manifest"])
+    inner["server"]["nbytes"] = nbytes
+    body = json.dumps(inner)
+    outer |= {"digest": checkpoint_store.digest(body.encode()), "manifest": body}
+    path.write_text(json.dumps(outer))
 
 
 def _swap(path: Path, old: bytes, new: bytes) -> None:

@@ -109,9 +109,35 @@ def test_fresh_keeps_log_and_checkpoints_aside(train, stop_after, hpcfl):
     stop_early(train, stop_after)
     done = hpcfl("train", "--out", "run.h5", "--fresh", *options(*CHECKPOINTS))
     assert done.exit_code == 0
-    assert read_log("run.1.h5").status == "stopped"
-    assert Path("run.1.h5.ckpt", "manifest-3.json").exists()
+    assert read_log("run~1.h5").status == "stopped"
+    assert Path("run~1.h5.ckpt", "manifest-3.json").exists()
     assert Path("run.h5.ckpt", "manifest-5.json").exists()
+
+
+def test_fresh_takes_a_number_that_is_free_for_both(train, stop_after, hpcfl):
+    """The checkpoints of a log kept aside before are still there, the log itself was deleted."""
+    stop_early(train, stop_after)
+    Path("run~1.h5.ckpt").mkdir()
+    Path("run~1.h5.ckpt", "manifest-9.json").touch()
+    done = hpcfl("train", "--out", "run.h5", "--fresh", *options(*CHECKPOINTS))
+    assert done.exit_code == 0, done.output
+    assert read_log("run~2.h5").status == "stopped"
+    assert Path("run~2.h5.ckpt", "manifest-3.json").exists()
+    assert [path.name for path in Path("run~1.h5.ckpt").iterdir()] == ["manifest-9.json"]
+    assert not Path("run~1.h5").exists()
+
+
+def test_checkpoints_that_are_a_link_are_refused(train):
+    """What lies there may have the names of checkpoints and be somebody else's."""
+    Path("mine").mkdir()
+    for name in ("0-1-abcd.bin", "thesis.part", "manifest-7.json"):
+        Path("mine", name).touch()
+    Path("run.h5.ckpt").symlink_to("mine")
+    done = train("run.h5")
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "run.h5.ckpt: it is a symbolic link" in done.output
+    assert len(list(Path("mine").iterdir())) == 3
+    assert sorted(path.name for path in Path().iterdir()) == ["mine", "run.h5.ckpt"]
 
 
 @pytest.mark.parametrize(("every", "said"), [(1, "continues after round "), (1000, "starts again")])
@@ -149,6 +175,6 @@ def test_a_finished_run_without_checkpoints_is_kept_when_it_is_run_for_longer(tr
     train("run.h5")
     shutil.rmtree("run.h5.ckpt")
     done = train("run.h5", "federation.rounds=7")
-    assert "the run starts again; the old log is kept as run.1.h5" in done.output
-    assert (read_log("run.1.h5").rounds_done, read_log("run.1.h5").status) == (6, "finished")
+    assert "the run starts again; the old log is kept as run~1.h5" in done.output
+    assert (read_log("run~1.h5").rounds_done, read_log("run~1.h5").status) == (6, "finished")
     assert (read_log("run.h5").rounds_done, read_log("run.h5").status) == (7, "finished")

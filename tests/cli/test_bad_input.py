@@ -109,6 +109,11 @@ SETTINGS = {
     "runtime.arena=disk": "runtime.arena = 'disk': allowed is 'auto', 'shared', 'mapped' or 'private'",
     "runtime.pretend_nodes=0": "runtime.pretend_nodes = 0",
     "runtime.stall_minutes=-1": "runtime.stall_minutes = -1",
+    f"seed=0x{'f' * 5000}": "…: an integer of 20000 bits, more than 1024",
+    f"train.augment=[0x{'f' * 5000}]": "…: an integer of 20000 bits, more than 1024",
+    f"method.sparsity=0x{'f' * 5000}": "…: an integer of 20000 bits, more than 1024",
+    f"{'a.' * 3000}a=1": "…: nested too deeply, more than 50 levels",
+    f"models.pretrained.{'a.' * 3000}a=1": "…: nested too deeply, more than 50 levels",
     "novalue": "--set novalue: write KEY=VALUE",
     "=3": "--set =3: write KEY=VALUE",
 }
@@ -119,6 +124,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     "not-utf8": (b"\xff\xfe\x00seed", "not-utf8.toml is not UTF-8 text (byte 0)"),
     "binary": (bytes(range(256)), "binary.toml is not UTF-8 text"),
     "deep": (b"a = " + b"[" * 20000, "deep.toml is not TOML: "),
+    "deep-key": (b"a." * 3000 + b"a = 1", "deep-key.toml: nested too deeply, more than 50 levels"),
+    "long-integer": (b"seed = 0x" + b"f" * 5000, "long-integer.toml: an integer of 20000 bits, more than"),
     "unknown-key": (b"[train]\nlrate = 1", "unknown key train.lrate"),
     "both": (
         b'[models]\ngroup = "mlp4"\nlist = ["mlp_64"]',

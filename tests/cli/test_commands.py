@@ -63,7 +63,7 @@ def test_a_finished_run_says_so_and_changes_nothing(hpcfl):
 def test_fresh_keeps_the_old_log_aside(hpcfl):
     for _ in range(3):
         assert hpcfl("train", *SHORT, "--out", "a.h5", "--fresh").exit_code == 0
-    logs = ["a.1.h5", "a.2.h5", "a.h5"]
+    logs = ["a.h5", "a~1.h5", "a~2.h5"]
     assert sorted(p.name for p in Path().iterdir()) == sorted([*logs, *(f"{log}.ckpt" for log in logs)])
     assert {read_log(log).status for log in logs} == {"finished"}
 

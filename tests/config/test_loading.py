@@ -3,9 +3,12 @@
 from functools import reduce
 from pathlib import Path
 
+import pytest
+
 from hpcfl.config.identity import keys
 from hpcfl.config.loading import dump_config, load_config
 from hpcfl.config.schema import Config
+from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
 from tests.helpers.mpi import ROOT
 
@@ -32,3 +35,15 @@ def test_the_quick_start_file_holds_every_key_with_its_default_and_its_meaning()
 def test_an_empty_file_is_the_quick_start(tmp_path):
     (tmp_path / "empty.toml").write_text("")
     assert load_config(str(tmp_path / "empty.toml")) == load_config()
+
+
+def test_what_python_cannot_print_is_refused():
+    deep: dict = {}
+    for _ in range(3000):
+        deep = {"a": deep}
+    for values, says in (
+        ({"seed": 1 << 20000}, "an integer of 20001 bits"),
+        ({"models.pretrained": deep}, "nested too deeply"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            load_config(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import json
 import tarfile
 import threading
 from collections.abc import Callable
@@ -195,6 +196,24 @@ def test_leaf_keeps_its_writers(prepare, tmp_path):
     prepare("femnist", code=2, says="clone https://github.com/TalwalkarLab/leaf")
     Path("empty").mkdir()
     prepare("femnist", "--source", "empty", code=2, says="empty has no LEAF files")
+
+
+@pytest.mark.parametrize(
+    ("writer", "label", "pixel", "says"),
+    [
+        ("w", 10**30, 0, "writer w has labels that are not a list of integers"),
+        ("w", 1 << 63, 0, "writer w has labels that are not a list of integers"),
+        ("w", 1.7, 0, "writer w has labels that are not a list of integers"),
+        ("w", [1], 0, "writer w has labels that are not a list of integers"),
+        ("w", 62, 0, "labels run from 62 to 62, but there are 62 classes"),
+        ("w", 1, 10**400, "all_data_0.json is no LEAF file, or a damaged one (int too large to convert"),
+        ("\ud800", 1, 0, r"'\ud800' cannot be the name of a class or writer"),
+    ],
+)
+def test_numbers_and_names_of_leaf_that_are_too_much(prepare, writer, label, pixel, says):
+    data = {writer: {"x": [[pixel] * 784], "y": [label]}}
+    Path("all_data_0.json").write_text(json.dumps({"users": [writer], "num_samples": [1], "user_data": data}))
+    prepare("femnist", "--source", ".", code=2, says=says)
 
 
 @pytest.fixture

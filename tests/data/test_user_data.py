@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,21 @@ def test_an_image_folder_with_mistakes(prepare):
     Image.fromarray(layouts.images(1, 40)[0]).save("photos/class-3/x.png")
     prepare("own", "--source", "photos", "--size", 16)
     assert opened("own").x.shape == (7, 16, 16, 3)
+
+
+def test_a_class_folder_or_a_word_that_is_no_text(prepare):
+    folder("photos")
+    os.rename("photos/class-1", b"photos/caf\xe9")
+    said = r"'caf\udce9' cannot be the name of a class or writer: it must be UTF-8 text without zero bytes"
+    prepare("own", "--source", "photos", code=2, says=said)
+    prepare("own", "--source", "torchvision:ImageFolder:photos", code=2, says=said)
+    x = layouts.images(2, 4)
+    np.savez("own.npz", x=x, y=["a\0b", "c"])
+    prepare("own", "--source", "own.npz", code=2, says=r"'a\x00b' cannot be the name of a class or writer")
+    np.savez("own.npz", x=x, y=np.array([97, 0x3FFFFF, 97, 98], "<u4").view("<U2"))
+    prepare("own", "--source", "own.npz", code=2, says="cannot be the name of a class or writer")
+    np.savez("own.npz", x=x, y=[0, 1], writer=["\ud800", "c"])
+    prepare("own", "--source", "own.npz", code=2, says=r"'\ud800' cannot be the name of a class or writer")
 
 
 def test_names_that_are_not_known_or_not_names(prepare):

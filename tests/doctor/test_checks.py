@@ -216,6 +216,12 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
     check(check_segments(job(3)), "ok", "no stale")
     finding = check_segments(job(3, segments=left))
     check(finding, "warning", "2 segments, 4.0 MB", "on n0: rm /dev/shm/mpich_shm_1_0 /tmp/hpcfl-arena-x")
+    odd = (Segment("/tmp/a; b/hpcfl-arena-x", 1), Segment("/tmp/a; b/hpcfl-arena-y", 1))
+    check(
+        check_segments(job(1, segments=odd)),
+        "warning",
+        "on n0: rm '/tmp/a; b/hpcfl-arena-x' '/tmp/a; b/hpcfl-arena-y'",
+    )
     many = tuple(Segment(f"/dev/shm/sm_segment.a.0.1.{i:03}", 1) for i in range(50))
     finding = check_segments(job(2, hosts=2, segments=many))
     check(finding, "warning", "100 segments on n0, n1", "and 30 more: ask again then", "on n1: rm")
@@ -274,6 +280,7 @@ def test_memory_against_the_plan():
     [
         (OutputDirectory("/out", mount=Mount("nfs4")), "ok", "/out can be written to (nfs4)"),
         (OutputDirectory("/out", trouble="there is none", missing=True), "problem", "mkdir -p /out"),
+        (OutputDirectory("/a; b", trouble="there is none", missing=True), "problem", "mkdir -p '/a; b'"),
         (
             OutputDirectory("/out", trouble="Read-only file system"),
             "problem",

@@ -172,6 +172,17 @@ def test_bad_input_is_one_sentence(hpcfl, monkeypatch):
     assert sorted(path.name for path in Path().iterdir()) == ["file", "run.h5", "sub"]
 
 
+@pytest.mark.parametrize(("name", "directory"), [("..h5", "."), ("...h5", "..")])
+def test_no_name_of_a_log_leads_out_of_the_directory(hpcfl, name, directory):
+    make(Path(name))
+    done = hpcfl("export", name, "--to", "csv", "-o", "out/deep")
+    assert (done.exit_code, done.output) == (
+        2,
+        f"hpcfl: {name}: {directory!r} is no name for a directory in out/deep; rename the log\n",
+    )
+    assert [path.name for path in Path().iterdir()] == [name]
+
+
 def test_tensorboard_reads_every_round_from_its_own_files(hpcfl):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util.tensor_util import make_ndarray

@@ -19,14 +19,14 @@ SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "pair": 2, "uplo
 HEARTBEAT = Heartbeat(time=1e9, round=7, part="train", missing=(2, 4, 5, 6), since=1e9 - 30)
 
 
-def new_log(path: Path, fresh: bool = False) -> LogWriter:
+def new_log(path: Path, backup: Path | None = None) -> LogWriter:
     """Returns the writer of a log without rows."""
     fixed = {}
     for metric in METRICS:
         if metric.dims[0] == "client":
             shape = tuple(SIZES[dim] for dim in metric.dims)
             fixed[metric.path] = np.full(shape, "net" if metric.dtype == STRING else 1, dtype=object)
-    return LogWriter(path, METRICS, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, fresh)
+    return LogWriter(path, METRICS, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, backup)
 
 
 def row(t: int) -> dict[str, np.ndarray]:

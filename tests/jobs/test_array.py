@@ -74,6 +74,8 @@ def test_a_failed_cell_is_passed_over_by_all_systems(failing: Job, script: str):
         ("--set seed=1 --out a.h5", ["hpcfl 1: <train><--set><seed=1><--out><a.h5>"]),
         ("a.toml --out a.h5", ["hpcfl 1: <train><a.toml><--out><a.h5>"]),
         ("train a.toml", ["hpcfl 1: <train><a.toml>"]),
+        ("a.toml --out '' ''", ["hpcfl 1: <train><a.toml><--out><><>"]),
+        ("''", ["hpcfl 1: <train><>"]),
         ("# it's a comment", []),
         ("   ", []),
         ("", []),

@@ -67,6 +67,22 @@ def test_pbs_submits_itself_anew(job: Job):
     assert job.calls("mpirun")[0].startswith("mpirun -n 3 hpcfl ")
 
 
+@pytest.mark.parametrize("script", ["train.pbs", "train.lsf"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a.toml --out ''", "<a.toml><--out><>"),
+        ("'' a '' ''", "<><a><><>"),
+        ('""', "<>"),
+        ("  ", ""),
+        ("end", "<end>"),
+    ],
+)
+def test_empty_arguments_are_arguments(job: Job, script: str, text: str, words: str):
+    assert job.run(script, HPCFL_ARGS=text)[0] == 0
+    assert job.calls("hpcfl") == [f"hpcfl 1: <train>{words}"]
+
+
 def test_lsf_requeues_by_the_exit_code_and_counts(job: Job):
     assert "#BSUB -Q 75\n" in (JOBS / "train.lsf").read_text()
     assert [job.run("train.lsf", CODE="75", HPCFL_MAX_RESTARTS="2")[0] for _ in range(3)] == [75, 75, 1]

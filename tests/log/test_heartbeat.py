@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import time
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_what_has_a_signs_name_but_is_no_file_is_none(tmp_path):
     os.mkfifo(heartbeat_path(tmp_path / "run.h5"))
     assert read_heartbeat(tmp_path / "run.h5") is None
     os.mkfifo(tmp_path / "pipe.h5")
-    assert "not a file" in str(LogPoller(tmp_path / "pipe.h5")().problem)
+    assert "not a regular file" in str(LogPoller(tmp_path / "pipe.h5")().problem)
 
 
 class Waiting(SerialCommunicator):
@@ -104,6 +105,18 @@ def test_signs_that_cannot_be_written_harm_nobody(tmp_path, monkeypatch):
     with HeartbeatThread(tmp_path / "run.h5", SerialCommunicator()):
         time.sleep(0.05)
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5.live"]
+
+
+def test_a_sign_does_not_follow_links(tmp_path, monkeypatch):
+    """Neither the file nor the temporary file of the name that anybody could foresee."""
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
+    (tmp_path / "mine").write_text("mine")
+    for name in ("run.h5.live", f"run.h5.live.{platform.node()}-{os.getpid()}.part"):
+        (tmp_path / name).symlink_to("mine")
+    with HeartbeatThread(tmp_path / "run.h5", SerialCommunicator()):
+        time.sleep(0.1)
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "run.h5.live").is_symlink()
 
 
 def test_a_run_gives_signs_from_start_to_end(hpcfl, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.reader import read_log
 from hpcfl.log.schema import METRICS
-from hpcfl.log.writer import MAX_WRITE_SHARE, rename_to_backup
+from hpcfl.log.writer import MAX_WRITE_SHARE
 from tests.helpers.logs import SIZES, new_log, row
 
 SAVED = {
@@ -60,14 +60,32 @@ def test_a_run_whose_name_another_took_ends_and_leaves_the_other_alone(tmp_path)
     first = new_log(tmp_path / "run.h5")
     first.next_write = 0
     first.append(row(0), {})
-    second = new_log(tmp_path / "run.h5", fresh=True)
-    assert read_log(tmp_path / "run.1.h5").rounds_done == 1
+    second = new_log(tmp_path / "run.h5", backup=tmp_path / "run~1.h5")
+    assert read_log(tmp_path / "run~1.h5").rounds_done == 1
     first.next_write = 0
     with pytest.raises(Fatal, match=r"run.h5 is another run's by now"):
         first.append(row(1), {})
     second.close("finished")
     assert read_log(tmp_path / "run.h5").status == "finished"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.1.h5", "run.h5"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.h5", "run~1.h5"]
+
+
+def test_a_foreign_file_with_the_inode_of_the_last_one_is_not_overwritten(tmp_path, monkeypatch):
+    """Many file systems give the inode of a deleted file to the next one; here every file has the same."""
+    log, stat = new_log(tmp_path / "run.h5"), os.stat
+
+    def same_inode(*arguments, **options):
+        status = stat(*arguments, **options)
+        return os.stat_result([status[0], 7, *status[2:10]])
+
+    monkeypatch.setattr(os, "stat", same_inode)
+    log.write()
+    new_log(tmp_path / "other.h5")
+    os.replace(tmp_path / "other.h5", tmp_path / "run.h5")
+    foreign = (tmp_path / "run.h5").read_bytes()
+    with pytest.raises(Fatal, match=r"run.h5 is another run's by now"):
+        log.write()
+    assert (tmp_path / "run.h5").read_bytes() == foreign
 
 
 def test_a_log_that_was_taken_away_is_written_again(tmp_path):
@@ -78,10 +96,11 @@ def test_a_log_that_was_taken_away_is_written_again(tmp_path):
 
 
 def test_what_is_kept_aside_never_overwrites(tmp_path):
-    for content in "abc":
-        (tmp_path / "run.h5").write_text(content)
-        rename_to_backup(tmp_path / "run.h5")
-    assert [(tmp_path / f"run.{n}.h5").read_text() for n in (1, 2, 3)] == ["a", "b", "c"]
+    (tmp_path / "run.h5").write_text("old")
+    (tmp_path / "run~1.h5").write_text("older")
+    with pytest.raises(BadInput, match=r"cannot write .*run.h5: File exists"):
+        new_log(tmp_path / "run.h5", backup=tmp_path / "run~1.h5")
+    assert [(tmp_path / name).read_text() for name in ("run.h5", "run~1.h5")] == ["old", "older"]
 
 
 def test_writing_is_throttled_to_its_share_of_the_time(tmp_path):

@@ -193,6 +193,18 @@ def test_cost_by_hand():
     assert counted.activations == 4 * (5 * 2 + 5 * 64 + 5 * 24 + 5 * 6) + 8 * 5 + 4
 
 
+def test_without_a_home_nothing_is_kept(monkeypatch):
+    """A user of a container may have neither HOME nor an entry in /etc/passwd."""
+
+    def unknown(uid):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert costs(["mlp_64"], (2,), 3, 8, 4, 8)["mlp_64"].parameters > 0
+
+
 def test_counts_are_kept_on_disk(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = costs(["cnn"], (1, 28, 28), 10, 32, 8, 64)

@@ -122,6 +122,22 @@ def _changed(change):
         ),
         (lambda: _changed(lambda w: w.to_sparse()), "0.weight is not a plain array of finite real numbers"),
         (lambda: _changed(lambda w: w.to(torch.complex64)), "0.weight is not a plain array of finite real"),
+        (
+            lambda: _changed(lambda w: w.to(torch.float8_e4m3fn)),
+            "0.weight is not a plain array of finite real numbers",
+        ),
+        (
+            lambda: _changed(lambda w: torch.quantize_per_tensor(w, 0.1, 0, torch.qint8)),
+            "0.weight is not a plain array of finite real numbers",
+        ),
+        (
+            lambda: _changed(lambda w: torch.nested.nested_tensor([w[0], w[1, :1]])),
+            "0.weight is not a plain array of finite real numbers",
+        ),
+        (
+            lambda: _changed(lambda w: w.double() + 1e300),
+            r"0.weight has numbers there that are too large for torch.float32",
+        ),
         (dict, "0.weight is missing there"),
         (
             lambda: build_network("cnn2", (3, 64, 64), 5, 512).state_dict(),
@@ -131,6 +147,7 @@ def _changed(change):
         (lambda: build_network("cnn1", *KNOWN).state_dict(), "is missing there"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*(quantized tensor|nested tensors):UserWarning")
 def test_wrong_files(content, says):
     made = content()
     if isinstance(made, bytes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -63,6 +64,33 @@ def test_every_kind_of_failure_ends_as_it_must():
     command = [sys.executable, "-m", "tests.stress.failures", "--each", "--skip=kill", "--by-turns"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+NETWORK = """
+import os
+from torch import nn
+
+class Leaving(nn.Module):
+    def __init__(self, shape, features):
+        super().__init__()
+        self.layer = nn.Linear(shape[0], features)
+
+    def forward(self, x):
+        if x.device.type != "meta" and os.fork() == 0:
+            os._exit(0)  # a child process may
+        return self.layer(x) if x.device.type == "meta" else os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_network_that_leaves_does_not_look_like_success(tmp_path: Path, ranks: int):
+    (tmp_path / "leaving.py").write_text(NETWORK)
+    command = mpich().command(ranks, "-m", "hpcfl", "train", "--set=models.list=['leaving:Leaving']")
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count("os._exit(0) was called before the end of the job") == 1
+    assert f"hpcfl: rank {ranks - 1}: os._exit(0)" in done.stderr
 
 
 def test_processes_that_each_run_alone_are_refused(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -70,3 +71,66 @@ def test_a_lock_that_somebody_only_looks_at_is_waited_for(tmp_path):
     assert lock.is_locked(tmp_path / "run.h5")
     own.release()
     assert not lock.is_locked(tmp_path / "run.h5")
+
+
+@pytest.mark.parametrize("target", ["mine", "nothing"])
+def test_a_link_in_the_place_of_a_lock_is_refused(hpcfl, target):
+    Path("mine").write_text("my thesis")
+    Path("run.h5.lock").symlink_to(target)
+    done = hpcfl("train", "--out", "run.h5", *options(*CHECKPOINTS))
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "run.h5.lock: it is a symbolic link" in done.output
+    assert Path("mine").read_text() == "my thesis"
+    assert sorted(os.listdir()) == ["mine", "run.h5.lock"]
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_refused(hpcfl):
+    os.mkfifo("run.h5.lock")
+    done = hpcfl("train", "--out", "run.h5", *options(*CHECKPOINTS))
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "run.h5.lock: it is not a regular file" in done.output
+    assert not lock.is_locked(Path("run.h5"))
+
+
+def test_a_full_disk_at_the_start_is_one_sentence(hpcfl, monkeypatch):
+    """A file system may have an inode left, but no byte for the owner's name."""
+    write = os.write
+
+    def full(handle, data):
+        if data.startswith(b"process "):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(handle, data)
+
+    monkeypatch.setattr(os, "write", full)
+    done = hpcfl("train", "--out", "run.h5", *options(*CHECKPOINTS))
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert "run.h5.lock: No space left on device" in done.output
+    assert os.listdir() == []
+
+
+def test_a_lock_that_cannot_be_deleted_is_released(tmp_path, monkeypatch):
+    """The directory lost its write permission: the failure that was under way is what the user must see."""
+    first, second = RunLock(tmp_path / "run.h5"), RunLock(tmp_path / "run.h5")
+    first.acquire()
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        first.release()
+    assert not lock.is_locked(tmp_path / "run.h5")
+    second.acquire()
+    second.release()
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_lock_of_another_job_is_not_deleted(tmp_path):
+    """Somebody deleted the file of a lock that was held, and another job made a new one."""
+    first, second = RunLock(tmp_path / "run.h5"), RunLock(tmp_path / "run.h5")
+    first.acquire()
+    first.path.unlink()
+    second.acquire()
+    first.release()
+    assert lock.is_locked(tmp_path / "run.h5")
+    second.release()

@@ -46,6 +46,11 @@ def test_another_directory_is_named_to_the_jobs(hpcfl, tmp_path):
     assert sorted(path.name for path in Path("a/b").iterdir()) == FILES
 
 
+def test_the_printed_setting_is_quoted_for_a_shell(hpcfl, tmp_path):
+    done = hpcfl("jobs", "a; touch b")
+    assert done.output.splitlines()[1] == f"set HPCFL_JOBS='{tmp_path}/a; touch b' where you submit"
+
+
 def test_a_directory_that_cannot_be_made_is_one_sentence(hpcfl):
     Path("jobs").write_text("a file")
     done = hpcfl("jobs")
@@ -100,8 +105,9 @@ def test_a_jobs_directory_goes_before_the_package(hpcfl):
 
 def test_an_end_that_slurm_does_not_say_is_no_end(tmp_path):
     """`date -d ""` is last midnight: with that end a run would stop before its first round."""
-    for answer, want in {"": "", "N/A": "", "2030-01-01T00:00:00": "1893456000"}.items():
-        (tmp_path / "squeue").write_text(f"#!/bin/bash\necho {answer}\n")
+    answers = {"exit 1": "", "echo": "", "echo N/A": "", "echo 2030-01-01T00:00:00": "1893456000"}
+    for answer, want in answers.items():
+        (tmp_path / "squeue").write_text(f"#!/bin/bash\n{answer}\n")
         (tmp_path / "squeue").chmod(0o755)
         text = f'source {SHIPPED}/lib.sh; echo "<$SLURM_JOB_END_TIME>"'
         environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "TZ": "UTC"}

@@ -18,10 +18,13 @@ from hpcfl.engine import launch
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
 from hpcfl.runtime.lock import RunLock
+from hpcfl.study import merged_file
 from hpcfl.study.results_table import _table
 from hpcfl.study.run import run_study
 from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import read_study
+from hpcfl.utils.hdf5_file import append_trailer
+from tests.helpers.disk import largest_file
 from tests.helpers.studies import GOOD, start
 
 
@@ -120,6 +123,28 @@ def test_a_job_that_cannot_merge_says_so(
     )
 
 
+@pytest.mark.parametrize("size", [0, 1000, 8000])
+def test_a_full_disk_while_merging_is_one_sentence(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, size: int
+):
+    out = tiny.parent / "out"
+    assert start(tiny, GOOD[:1]) == 0
+    before = (out / "study.h5").read_bytes()
+    assert len(before) > 8000
+    write = merged_file.write_atomically
+
+    def full(path: Path, data: bytes) -> None:
+        with largest_file(size):
+            write(path, data)
+
+    monkeypatch.setattr(merged_file, "write_atomically", full)
+    assert start(tiny, GOOD[1:2]) == 0
+    said = f"not merged (cannot write {out}/study.h5: File too large), the cells' logs are whole"
+    assert said in capfd.readouterr().out
+    assert (out / "study.h5").read_bytes() == before
+    assert not list(out.glob("*.part"))
+
+
 def test_the_small_scale_is_marked_everywhere(
     tiny: Path, hpcfl: Callable[..., Result], capfd: pytest.CaptureFixture
 ):
@@ -166,6 +191,7 @@ def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Calla
                     del file.attrs[name]
                 else:
                     file.attrs[name] = [1, 2]
+            append_trailer(log)
             assert store.progress(cell).state in ("bad", "finished", "unfinished"), name
             for path in (log, out):
                 done = hpcfl("show", path)

@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,6 +187,29 @@ def test_a_dry_run_prints_and_leaves_nothing(desk: Desk):
     assert (said.count("sbatch --array"), said.count("  study run 'my study.toml'")) == (2, 2)
     assert not desk.asked
     assert not (desk.place / "runs").exists()
+
+
+def test_two_submissions_in_one_second_are_two(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    strftime = time.strftime
+    monkeypatch.setattr(time, "strftime", lambda text, *_: strftime(text, time.gmtime(0)))
+    desk.submit("--set=train.lr=0.1")
+    desk.submit("--set=train.lr=0.2")
+    files = [Path(call[-1]) for call in desk.asked]
+    assert len(set(files)) == 4
+    assert [("lr=0.1" in file.read_text(), "lr=0.2" in file.read_text()) for file in files] == [
+        *((True, False), (True, False)),
+        *((False, True), (False, True)),
+    ]
+
+
+def test_a_directory_of_another_study_is_refused(desk: Desk):
+    desk.submit("--out=there")
+    (desk.place / "other.toml").write_text(STUDY)
+    done = desk.hpcfl("study", "submit", "other.toml", "--out=there", "--dry-run")
+    assert (done.exit_code, done.output) == (
+        2,
+        "hpcfl: there is the directory of the study my study; choose another --out\n",
+    )
 
 
 def test_the_job_gets_the_settings_as_they_were_given(desk: Desk, tmp_path_factory: pytest.TempPathFactory):

@@ -52,11 +52,11 @@ def test_a_run_is_followed_through_all_that_can_happen_to_its_file(tmp_path):
         path.write_bytes(whole[:3000])
 
     def other() -> None:
-        logs.append(new_log(path, fresh=True))
+        logs.append(new_log(path, backup=tmp_path / "run~1.h5"))
         add(logs[1], 0.125)
 
     def stop() -> None:
-        logs[0].file_id = (os.stat(path).st_dev, os.stat(path).st_ino)
+        logs[0].is_new, logs[0].id_offset = False, None  # it replaces what is there
         logs[0].close("stopped")
 
     def resume() -> None:

@@ -54,11 +54,11 @@ def test_what_a_late_file_system_answers_leaves_the_last_whole_log(tmp_path, mon
     path.write_bytes(whole)
     for number in (errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EACCES):
 
-        def refuse(name: str, flags: int, number: int = number) -> int:
+        def refuse(path: Path, number: int = number) -> int:
             raise OSError(number, os.strerror(number))
 
         with monkeypatch.context() as patch:
-            patch.setattr(poller, "_open_nonblocking", refuse)
+            patch.setattr(poller, "open_regular", refuse)
             assert os.strerror(number) in str(look().problem)
     again = look()
     assert again.problem is None

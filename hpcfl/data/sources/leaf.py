@@ -65,14 +65,16 @@ def _read(path: Path) -> list[tuple[str, np.ndarray, np.ndarray]]:
         sizes = dict(zip(content["users"], content["num_samples"], strict=True))
         for name, data in content["user_data"].items():
             x = np.asarray(data["x"], dtype=np.float32).reshape(-1, SIDE, SIDE)
-            y = np.asarray(data["y"], dtype=np.int64)
+            y = np.asarray(data["y"])
+            if y.ndim != 1 or (len(y) and y.dtype != np.int64):
+                raise ValueError(f"writer {name} has labels that are not a list of integers")
             if not len(x) == len(y) == sizes.pop(name, -1) or not ((x >= 0) & (x <= 1)).all():
                 raise ValueError(
                     f"writer {name} has {len(x)} images, {len(y)} labels, or pixels beyond 0 … 1"
                 )
-            result.append((name, np.rint(x * 255).astype(np.uint8), y))
+            result.append((name, np.rint(x * 255).astype(np.uint8), y.astype(np.int64)))
         if sizes:
             raise ValueError(f"writer {next(iter(sizes))} has no samples")
         return result
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{path} is no LEAF file, or a damaged one ({error}): {ADVICE}") from None

@@ -23,8 +23,8 @@ GRAY = {"1", "L", "LA"}
 
 def npz_file(files: SourceFiles, path: Path) -> RawDataset:
     """Opens an .npz file with `x` (uint8) and `y`, and optionally other arrays of KEYS."""
-    files.record(path)
     arrays = read_npz(path, str(path))
+    files.record(path)
     if missing := sorted({"x", "y"} - arrays.keys()):
         raise BadInput(f"{path} has no {' and no '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
     suffixes = ("", "_test") if "x_test" in arrays else ("",)

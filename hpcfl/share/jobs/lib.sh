@@ -12,10 +12,10 @@ refuse() {
 # words TEXT: puts the words of TEXT, quoted as in a shell, into the array `words`; nothing in it is executed
 # shellcheck disable=SC2034
 words() {
-    local text
-    text=$(xargs -r printf '%s\n' <<<"$1" 2>/dev/null) || refuse "quotes do not match: $1"
-    words=()
-    [ -z "$text" ] || mapfile -t words <<<"$text"
+    local text # ends in a line that is no word, because $() drops empty lines at the end
+    text=$(xargs -r printf '%s\n' <<<"$1" 2>/dev/null && echo end) || refuse "quotes do not match: $1"
+    mapfile -t words <<<"$text"
+    unset 'words[-1]'
 }
 
 # The job: its ranks, how often it was started before, the signal that warns it, and how it is queued again.
@@ -179,8 +179,8 @@ hpcfl_task() {
         '' | '#'*) exit 0 ;;
     esac
     words "$line"
-    case ${words[0]-} in
-        '') exit 0 ;;
+    [ ${#words[@]} -gt 0 ] || exit 0
+    case ${words[0]} in
         study)
             cells=()
             for ((i = 0; i < ${#words[@]}; i++)); do
