@@ -21,6 +21,19 @@ if TYPE_CHECKING:
     import pandas
 
 
+CORE = {
+    *("/round/accuracy", "/round/loss", "/round/participants", "/round/seconds", "/round/bytes_up"),
+    *(
+        "/client/accuracy",
+        "/client/loss",
+        "/client/diverged",
+        "/clients/architecture",
+        "/clients/test_samples",
+    ),
+}
+"""Datasets that logs of all versions have."""
+
+
 class NotALog(BadInput):
     """An undamaged HDF5 file that is not a log, or has another schema version."""
 
@@ -94,6 +107,8 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
         present = [dataset.name for group in file.values() for dataset in group.values()]
         if len(present) != attributes.get("datasets", len(present)):
             raise ValueError(f"{len(present)} of {attributes['datasets']} datasets are there")
+        if damaged := CORE - set(present):
+            raise ValueError(f"{min(damaged)} is missing")
         wanted = dict.fromkeys([*BY_PATH, *present], slice(None)) if rows is None else dict(rows)
         metrics = {name: _metric(file[name]) for name in wanted if name in present}
         lacking = frozenset(BY_PATH.keys() - set(present))
