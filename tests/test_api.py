@@ -137,7 +137,8 @@ def test_a_signal_stops_after_the_round_and_handlers_are_put_back(
 
 def test_a_network_that_changes_the_directory_moves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     start, elsewhere = tmp_path / "start", tmp_path / "elsewhere"
-    start.mkdir(), elsewhere.mkdir()
+    start.mkdir()
+    elsewhere.mkdir()
     monkeypatch.chdir(start)
     original = Worker.train_client
 

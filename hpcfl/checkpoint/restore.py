@@ -90,7 +90,7 @@ def check_server_state(plan: RunPlan, method: PrototypeMethod, state: Mapping[st
         "present": ((classes,), np.bool_),
         "diverged": ((clients,), np.bool_),
         "met": ((clients,), np.bool_),
-        "norms": ((clients, classes), np.float64),
+        "latest.head_norms": ((clients, classes), np.float64),
         "best": ((2,), np.float64),
         "best_of_clients": ((clients,), np.float64),
     }

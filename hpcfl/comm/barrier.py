@@ -164,7 +164,7 @@ class Barrier:
         if self.window.fetch_add(self.report_counter) == 0:
             ranks = f"rank{'s' if len(stalled) > 1 else ''} {', '.join(map(str, stalled))}"
             minutes = self.stall_seconds / 60
-            raise Fatal(f"{ranks} did not stir for {minutes:g} minutes (runtime.stall_minutes)")
+            raise Fatal(f"{ranks} did nothing for {minutes:g} minutes (runtime.stall_minutes)")
 
     def free(self) -> None:
         """Frees the window and the node's communicator."""

@@ -26,7 +26,7 @@ from hpcfl.engine.worker import Worker
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.create import create_log
 from hpcfl.log.existing_run import earlier_rows
-from hpcfl.log.size import run_metrics
+from hpcfl.log.schema import run_metrics
 from hpcfl.log.writer import LogWriter
 from hpcfl.methods.prototype_method import build_method
 from hpcfl.models.costs import Cost, costs

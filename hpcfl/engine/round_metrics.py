@@ -11,7 +11,8 @@ import numpy as np
 from hpcfl.checkpoint.saved_client import SavedClient
 from hpcfl.engine.rank_report import CpuSeconds, decode_report
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.size import dimension_sizes, run_metrics
+from hpcfl.log.schema import run_metrics
+from hpcfl.log.size import dimension_sizes
 from hpcfl.methods.metrics import personalisation
 from hpcfl.metrics.records import MetricsGatherer
 

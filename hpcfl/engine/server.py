@@ -137,7 +137,8 @@ class Server:
             "/round/efficiency": metrics.cpu.on_clients / (min(len(comm.workers), self.ctx.cores) * total),
             "/round/bytes_mpi": comm.traffic.pop_bytes(),
         }
-        self.saved["/client/head_norms"] = self.row.pop("/client/head_norms")
+        for path in [path for path in metrics.row if self.log.metrics[path].dims[0] == "saved"]:
+            self.saved[path] = self.row.pop(path)
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with stopwatch.part("log"):
             self.log.append(self.row, self.saved if saves else {})
@@ -153,16 +154,20 @@ class Server:
             "present": current.present_K.numpy(),
             "diverged": self.diverged_M,
             "met": self.has_masks_M,
-            "norms": self.metrics.head_norm_MK,
             "best": np.array(self.best, dtype=np.float64),
             "best_of_clients": self.best_M,
         }
-        return own | {f"method.{name}": value.cpu().numpy() for name, value in self.method.state().items()}
+        method = {f"method.{name}": value.cpu().numpy() for name, value in self.method.state().items()}
+        return (
+            own | method | {f"latest.{name}": value for name, value in self.metrics.gatherer.latest.items()}
+        )
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Continues from a state."""
         self.diverged_M[:], self.has_masks_M[:] = state["diverged"], state["met"]
-        self.metrics.head_norm_MK[:], self.best_M[:] = state["norms"], state["best_of_clients"]
+        self.best_M[:] = state["best_of_clients"]
+        for name, values in self.metrics.gatherer.latest.items():
+            values[:] = state[f"latest.{name}"]
         self.best = int(state["best"][0]), float(state["best"][1])
         self.method.load_arrays(state)
         value_KD, present_K = (torch.from_numpy(state[name]) for name in ("prototypes", "present"))

@@ -10,7 +10,8 @@ import numpy as np
 from hpcfl.comm.codec import ClientUpload
 from hpcfl.engine.context import WorkerContext
 from hpcfl.engine.rank_report import CpuSeconds
-from hpcfl.log.size import dimension_sizes, run_metrics
+from hpcfl.log.schema import run_metrics
+from hpcfl.log.size import dimension_sizes
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch

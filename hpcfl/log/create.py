@@ -15,7 +15,8 @@ import torch
 from hpcfl.comm.communicator import Communicator
 from hpcfl.config.loading import dump_config
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.size import dimension_sizes, run_metrics
+from hpcfl.log.schema import run_metrics
+from hpcfl.log.size import dimension_sizes
 from hpcfl.log.writer import EarlierRows, LogWriter
 from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost

@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 
 MAX_MISSING = 1 << 27
 """Largest number of NaN values for a metric that a file lacks."""
+CORE = {
+    *("/round/accuracy", "/round/loss", "/round/participants", "/round/seconds", "/round/bytes_up"),
+    *(
+        "/client/accuracy",
+        "/client/loss",
+        "/client/diverged",
+        "/clients/architecture",
+        "/clients/test_samples",
+    ),
+}
+"""Datasets that logs of all versions have."""
 
 
 class NotALog(BadInput):
@@ -99,6 +110,8 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
         present = [dataset.name for group in file.values() for dataset in group.values()]
         if len(present) != attributes.get("datasets", len(present)):
             raise ValueError(f"{len(present)} of {attributes['datasets']} datasets are there")
+        if damaged := CORE - set(present):
+            raise ValueError(f"{min(damaged)} is missing")
         wanted = dict.fromkeys([*BY_PATH, *present], slice(None)) if rows is None else dict(rows)
         metrics = {name: _metric(file[name]) for name in wanted if name in present}
         lacking = frozenset(BY_PATH.keys() - set(present))

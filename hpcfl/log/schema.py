@@ -6,8 +6,9 @@ and docs/log.md follow from the declaration.
 
 from __future__ import annotations
 
+from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
-from hpcfl.metrics.metric import STRING, declare, evaluated, trained
+from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
 VERSION, OLDEST = 3, 2
 """The schema that is written, and the oldest that can be read."""
@@ -120,6 +121,7 @@ BASE_METRICS = (
     declare("/clients/train_samples", "client", "i8", "number of training samples"),
     declare("/clients/test_samples", "client", "i8", "number of test samples"),
     declare("/clients/class_counts", "client class", "i8", "training samples per class"),
+    declare("/prototypes/saved_round", "saved", "i8", "rounds (from 0) of all rows of saved rounds"),
 )
 
 METRICS = (*BASE_METRICS, *PROTOTYPE_METRICS)
@@ -132,3 +134,8 @@ ROUND_PARTS = ("train", "comm", "refine", "evaluate", "log")
 """The parts of a round's seconds: /round/seconds_train and so on."""
 
 BY_PATH = {metric.path: metric for metric in METRICS}
+
+
+def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
+    """Returns the metrics of a run: those of every run, and those that its method declares."""
+    return (*BASE_METRICS, *plan.spec.metrics)

@@ -8,18 +8,13 @@ import numpy as np
 
 from hpcfl.config.loading import dump_config
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.schema import BASE_METRICS
-from hpcfl.metrics.metric import STRING, Metric
+from hpcfl.log.schema import run_metrics
+from hpcfl.metrics.metric import STRING
 
 OVERHEAD = 700
 """Bytes of HDF5 metadata per dataset."""
 STRING_BYTES = 32
 """Bytes of a string, approximately."""
-
-
-def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
-    """Returns the metrics of a run: those of every run, and those that its method declares."""
-    return (*BASE_METRICS, *plan.spec.metrics)
 
 
 def dimension_sizes(plan: RunPlan) -> dict[str, int]:

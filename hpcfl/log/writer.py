@@ -99,7 +99,7 @@ class LogWriter:
             metric = self.metrics[path]
             if metric.dims[0] == "round":
                 values.append(np.asarray(row[path], dtype=metric.dtype))
-            elif path in saved:
+            elif saved:
                 values.append(np.asarray(saved[path], dtype=metric.dtype))
         self.rounds_done += 1
         if time.monotonic() >= self.next_write:

@@ -86,7 +86,6 @@ PROTOTYPE_METRICS = (
         trained("thresholds"),
     ),
     declare("/prototypes/global", "saved class feature", "f4", "global prototypes after a saved round"),
-    declare("/prototypes/saved_round", "saved", "i8", "rounds (from 0) of /prototypes/global"),
     declare("/prototypes/present", "round class", "?", "whether the class has a global prototype"),
     declare(
         "/prototypes/stale", "round class", "?", "present, but no client uploaded the class in this round"

@@ -41,6 +41,18 @@ class Metric:
     value: ClientValue | None = None
     """None: rank 0 computes it."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a declaration that cannot be logged."""
+        if self.value is None:
+            return
+        by_client = len(self.dims) > 1 and self.dims[1] == "client"
+        if by_client != (self.value.reduction in ("each", "latest")):
+            raise ValueError(f"{self.path}: {self.value.reduction!r} does not fit the dimensions {self.dims}")
+        if not self.is_float and self.value.reduction not in ("each", "sum", "max"):
+            raise ValueError(f"{self.path}: {self.value.reduction!r} needs a float, not {self.dtype}")
+        if self.value_dims and self.value.reduction == "sample mean":
+            raise ValueError(f"{self.path}: 'sample mean' is for one number per client")
+
     @property
     def value_dims(self) -> tuple[str, ...]:
         """The dimensions of one client's value."""

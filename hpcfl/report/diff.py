@@ -22,6 +22,8 @@ def print_diff(one: str, other: str) -> int:
     found, compared = compare_runs(a, b), len(common_results(a, b))
     if found is None:
         print(f"equal: {plural(a.rounds_done, 'round')}, {compared} datasets, bit for bit")
+        if only_one := sorted(a.lacking ^ b.lacking):
+            print(f"not compared, because only one of them has it: {', '.join(only_one)}")
         return EQUAL
     print(printable(f"different: first in {found}"))
     if found.datasets:

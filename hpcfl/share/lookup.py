@@ -30,11 +30,15 @@ def shipped(folder: Path) -> list[tuple[str, ...]]:
 
 
 def _find(given: str | Path, folder: Path, kind: str) -> Path:
-    path, name = Path(given), str(given).removesuffix(".toml")
-    if path.is_file() or os.sep in name:  # with a separator it is a path, never a name
+    path, name = Path(given), str(given)
+    if path.is_file() or os.sep in name or path.suffix == ".toml":  # a path, never a name
         return path
     files = {file.stem: file for file in sorted(folder.glob("*.toml"))}
     if name in files:
+        if Path(f"{name}.toml").exists():
+            raise BadInput(
+                f"{kind} {name}: a file {name}.toml is here, and one is shipped: write {name}.toml"
+            )
         return files[name]
     if path.exists():  # a directory: whoever reads it says so
         return path

@@ -49,7 +49,9 @@ def test_ending_a_job_ends_its_ranks():
         "time.sleep(60)"
     )
     with Job(python(launcher)) as job:
+        until = time.monotonic() + 50
         while sum(line.startswith("round 1/") for line in list(job.lines)) < 3:
+            assert time.monotonic() < until, job.lines
             time.sleep(0.02)
         job.wait_for("round 1/")
         assert sorted(job.ranks) == [0, 1]

@@ -9,7 +9,8 @@ from hpcfl.config.loading import load_config
 from hpcfl.engine.rank_report import CpuSeconds, RankReport
 from hpcfl.engine.round_metrics import RoundMetrics, RoundMetricsBuilder
 from hpcfl.federation.run_plan import RunPlan, plan_run
-from hpcfl.log.size import dimension_sizes, run_metrics
+from hpcfl.log.schema import run_metrics
+from hpcfl.log.size import dimension_sizes
 from hpcfl.metrics.records import RankMetrics
 
 

@@ -95,6 +95,21 @@ def test_reductions_do_not_depend_on_ranks():
         np.testing.assert_array_equal(value, other[path])
 
 
+@pytest.mark.parametrize(
+    ("dims", "dtype", "reduction"),
+    [
+        ("round", "f8", "each"),
+        ("round client", "f8", "mean"),
+        ("round", "i8", "mean"),
+        ("saved client", "i8", "latest"),
+        ("round class", "f8", "sample mean"),
+    ],
+)
+def test_a_declaration_that_cannot_be_logged_is_refused(dims, dtype, reduction):
+    with pytest.raises(ValueError, match="/group/name: "):
+        declare("/group/name", dims, dtype, "", trained("value", reduction))
+
+
 def test_a_value_has_one_shape_and_a_name_that_is_declared():
     twice = (*METRICS, declare("/round/loss_K", "round class", "f8", "", trained("loss", "mean")))
     with pytest.raises(ValueError, match="/round/loss_K: the value loss is declared with another shape"):

@@ -88,6 +88,6 @@ def _ranks(out: Path) -> dict[str, int]:
 
 def test_a_few_kills_at_random_instants():
     mpich(), open_mpi()
-    command = [sys.executable, str(ROOT / "tools" / "kills.py"), "--seed", "3", "--count", "2"]
+    command = [sys.executable, "-m", "tests.stress.kills", "--seed", "3", "--count", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -91,6 +91,16 @@ def test_bits_are_compared_and_not_numbers(hpcfl, pair, one, other):
     assert first != second
 
 
+def test_a_dataset_that_only_one_log_has_is_named(hpcfl, pair):
+    with h5py.File("b.h5", "r+") as file:
+        del file["/round/loss_ce"]
+        file.attrs["schema"] = 2
+        del file.attrs["datasets"]
+    done = hpcfl("diff", "a.h5", "b.h5")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[1] == "not compared, because only one of them has it: /round/loss_ce"
+
+
 def test_measured_values_may_differ(hpcfl, pair):
     change("b.h5", "/round/seconds", (0,), 99.0)
     change("b.h5", "/client/rank", (0, 0), 99)

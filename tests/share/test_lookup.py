@@ -22,23 +22,23 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["fedtgp", "fedtgp.toml"])
-def test_a_name_with_or_without_its_ending(name):
-    assert find_config(name) == CONFIGS / "fedtgp.toml"
-    assert load_config(name).method.name == "fedtgp"
-    assert find_study(name.replace("fedtgp", "gamma")) == STUDIES / "gamma.toml"
+def test_a_name_is_that_of_a_shipped_file():
+    assert find_config("fedtgp") == CONFIGS / "fedtgp.toml"
+    assert load_config("fedtgp").method.name == "fedtgp"
+    assert find_study("gamma") == STUDIES / "gamma.toml"
 
 
 def test_a_file_goes_first_and_a_directory_does_not():
     Path("fedtgp").mkdir()
     assert find_config("fedtgp") == CONFIGS / "fedtgp.toml"
     Path("fedtgp.toml").write_text("seed = 7\n")
-    assert find_config("fedtgp") == CONFIGS / "fedtgp.toml", "a name is not completed to a file's"
+    with pytest.raises(BadInput, match=r"a file fedtgp.toml is here, and one is shipped: write fedtgp.toml"):
+        find_config("fedtgp")
     assert load_config("fedtgp.toml").seed == 7
 
 
 def test_a_path_is_no_name():
-    for path in ("./fedtgp", "configs/fedtgp.toml", "./fedtgp.toml"):
+    for path in ("./fedtgp", "configs/fedtgp.toml", "./fedtgp.toml", "fedtgp.toml"):
         assert find_config(path) == Path(path)
         with pytest.raises(BadInput, match=r"No such file or directory$"):
             load_config(path)
@@ -57,7 +57,7 @@ def test_a_study_reads_its_base_beside_itself():
             ["train", "fedtpg"],
             "fedtpg: No such file, and no shipped configuration has this name (nearest: fedtgp)",
         ),
-        (["plan", "-n3", "quikstart.toml"], "(nearest: quickstart)"),
+        (["plan", "-n3", "quikstart"], "(nearest: quickstart)"),
         (["doctor", "protonrom"], "(nearest: protonorm)"),
         (["data", "show", "spiral", "--config", "simplx"], "(nearest: simplex)"),
         (["bench", "step", "ancor"], "(nearest: anchor)"),
@@ -67,7 +67,7 @@ def test_a_study_reads_its_base_beside_itself():
             "scalabilty: No such file, and no shipped study has this name (nearest: scalability)",
         ),
         (["study", "status", "gama"], "(nearest: gamma)"),
-        (["study", "submit", "heterogenity.toml"], "(nearest: heterogeneity)"),
+        (["study", "submit", "heterogenity"], "(nearest: heterogeneity)"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
 )
@@ -81,7 +81,7 @@ def test_an_unknown_name_is_one_sentence_with_the_nearest(hpcfl, command, want):
 
 def test_commands_take_names(hpcfl):
     assert "fedtgp on spiral" in hpcfl("train", "fedtgp", *SETTINGS, "--out", "a.h5").output
-    assert "fedtgp on spiral" in hpcfl("plan", "fedtgp.toml", "-n3", *SETTINGS).output
+    assert "fedtgp on spiral" in hpcfl("plan", "fedtgp", "-n3", *SETTINGS).output
     assert hpcfl("data", "show", "spiral", "--config", "fedproto", "--out=a.csv").exit_code == 0
     run = package.train("fedtgp", settings=SPIRAL, out="a.h5")
     assert run is not None

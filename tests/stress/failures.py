@@ -89,7 +89,7 @@ def frozen(mpi: str, directory: Path, rng: random.Random) -> str:
     os.kill(job.ranks[rank], signal.SIGSTOP)
     seconds = job.gone(3 + LIMIT)  # three seconds are what was configured
     assert job.process.returncode != 0
-    named = [line for line in job.lines if line.startswith("hpcfl: rank") and "did not stir" in line]
+    named = [line for line in job.lines if line.startswith("hpcfl: rank") and "did nothing" in line]
     assert [line.split(" did")[0] for line in named] == [f"hpcfl: rank {rank}"], job.text
     rounds = read_log(job.out).rounds_done
     return f"rank {rank} named ({nodes} nodes), all gone in {seconds:.1f} s, {rounds} rounds readable"

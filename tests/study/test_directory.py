@@ -36,7 +36,8 @@ def test_a_directory_belongs_to_the_study_that_started_first(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
     """The other study starts while the first runs its first cell, long before anything is merged."""
-    other, codes = tiny.with_name("other.toml"), []
+    other = tiny.with_name("other.toml")
+    codes: list[int] = []
     other.write_text(tiny.read_text())
     original = StudyRunner._run
 

@@ -58,6 +58,7 @@ class Lab:
             **ROOT_MAY_RUN,
             "PATH": f"{bin}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
+            "COLUMNS": "200",
             "HPCFL_JOBS": str(ROOT / "jobs"),
             "HPCFL_MPI": mpi,
             "HPCFL": "python -m hpcfl",
