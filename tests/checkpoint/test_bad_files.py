@@ -107,6 +107,7 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_a_few_hundred_mutated_files(train, stop_after, tmp_path):
     store = stop_early(train, stop_after)
     prepare_images(tmp_path)

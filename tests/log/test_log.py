@@ -151,6 +151,7 @@ for t in range(10**6):
 """
 
 
+@pytest.mark.slow
 def test_the_file_is_whole_after_a_kill_at_any_instant(tmp_path):
     for n in range(6):
         path = tmp_path / f"{n}.h5"

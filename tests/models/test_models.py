@@ -29,6 +29,7 @@ def _own_cache(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), CASES, ids=str)
 def test_every_network_gives_d_features_learns_everywhere_and_moves_exactly(name, shape):
     """Width d in train and eval mode; gradients reach every parameter; state → vector → state is exact."""

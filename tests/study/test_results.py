@@ -171,6 +171,7 @@ def test_the_small_scale_is_marked_everywhere(
     assert open_study(out).title == "tiny (small scale)"
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Callable[..., Result]):
     """A log without one of its attributes, or with an array in its place, or with a row too few."""
     assert start(tiny, GOOD[:2]) == 0
