@@ -28,7 +28,7 @@ def print_ablation(plan: RunPlan, repeats: int, names: Sequence[str]) -> None:
     """Prints one line for each of these parts, or for all; the first repeat is not counted."""
     device = set_up_torch(plan.config.runtime, 0)
     comparison = StepComparison(plan, device, each=False)
-    parts = step_parts([slot.step.network for slot in comparison.workers[OURS].networks.values()])
+    parts = step_parts([bound.step.network for bound in comparison.workers[OURS].networks.values()])
     for name in names:
         if name not in parts:
             raise unknown("--part", name, parts)
@@ -46,20 +46,16 @@ def print_ablation(plan: RunPlan, repeats: int, names: Sequence[str]) -> None:
 
 
 def step_parts(networks: Sequence[nn.Module]) -> dict[str, list[Replacement]]:
-    """Returns for each part of the step the replacements that take it out."""
+    """Returns the replacements that take each part of the step out (docs/speed.md explains the parts)."""
     return {
-        "the weight moves by the product": [(layers, "_weight_gradient", _with_gradient)],
-        "(w·xᵀ)ᵀ for few rows": [(layers, "FEW_ROWS", 0)],
-        "pointwise convolutions as products": [
-            (layers, "_axes", _axes_unless(lambda layer: layer.kernel_size == (1, 1)))
-        ],
-        "convolutions with few outputs as products": [(layers, "FEW_OUTPUTS", 0)],
-        "only taps that meet a pixel": [(layers, "conv_axis", _all_taps)],
-        "depthwise convolutions with one output": [
-            (layers, "_axes", _axes_unless(lambda layer: layer.groups > 1))
-        ],
-        "batches row by row": [(samples.ClientSamples, "batch", _batch_by_element)],
-        "max pool before ReLU": [
+        "weight-update": [(layers, "_weight_gradient", _with_gradient)],
+        "few-rows": [(layers, "FEW_ROWS", 0)],
+        "pointwise": [(layers, "_axes", _axes_unless(lambda layer: layer.kernel_size == (1, 1)))],
+        "few-outputs": [(layers, "FEW_OUTPUTS", 0)],
+        "kernel-entries": [(layers, "conv_axis", _all_taps)],
+        "depthwise": [(layers, "_axes", _axes_unless(lambda layer: layer.groups > 1))],
+        "batch-rows": [(samples.ClientSamples, "batch", _batch_by_element)],
+        "max-pool": [
             (part, "_modules", relu_first(part))
             for network in networks
             for part in network.modules()

@@ -34,7 +34,7 @@ def identity(config: Config, checksums: Mapping[str, str] = {}) -> str:  # nobod
 
     `checksums` are those of its data, split and other files, by name.
     """
-    return digest_of([_changed(config, ["federation.rounds"]), sorted(checksums.items())], 16)
+    return digest_of([_changed(config, ["federation.rounds"]), sorted((checksums or {}).items())], 16)
 
 
 def identity_but_for_seeds(config: Config) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hpcfl.checkpoint.coordinator import CheckpointCoordinator
-from hpcfl.checkpoint.restore import RestoredRun, restore_run
+from hpcfl.checkpoint.restore import restore_run
 from hpcfl.checkpoint.store import CheckpointStore, FileRange, checkpoint_directory, free_backup_path
 from hpcfl.checkpoint.writer import CheckpointWriter
 from hpcfl.comm.codec import PrototypeCodec
@@ -71,7 +71,12 @@ def assemble(
             records.initialise(i, pretrained)
         checkpoint_writer.mark_changed(queue.clients)
     ctx = RunContext(
-        *(plan, method, device, options, records, comm),
+        plan=plan,
+        method=method,
+        device=device,
+        step_options=options,
+        records=records,
+        comm=comm,
         codec=PrototypeCodec(*plan.dims, counts=plan.spec.sends_counts, mask_KD=method.mask_KD),
         queue=queue,
         costs=cost_model,
@@ -83,7 +88,8 @@ def assemble(
     server = None
     with comm.raise_on_all():
         if display:
-            log = _create_log(ctx, files, hooks, placement, network_costs, restored)
+            is_lost = restored is None and (bool(store.manifests()) or (old and old.status == "finished"))
+            log = _create_log(ctx, files, hooks, placement, network_costs, bool(is_lost))
             store.prepare(ctx.first_round - 1, log.backup_path)
             saved: list[FileRange | None] = [*restored.clients] if restored else [None] * len(plan.clients)
             last = tuple(name for name, each in options.items() if each.channels_last)
@@ -121,19 +127,19 @@ def _create_log(
     hooks: RunHooks,
     placement: Placement,
     network_costs: Mapping[str, Cost],
-    restored: RestoredRun | None,
+    is_lost: bool,
 ) -> LogWriter:
-    """Returns the log, with the rows so far of a run that is continued."""
+    """Returns the log, with the rows so far of a run that is continued.
+
+    A run whose checkpoints cannot be used is lost: its log is kept aside, as the new one may not come as far.
+    """
     old, plan = files.existing.log, ctx.plan
     hardware = placement.log_attributes() | {
         "device": str(ctx.device),
         "step": describe_options(ctx.step_options),
         **hooks.log_attributes,
     }
-    # a run whose checkpoints cannot be used is kept aside: the new one may never come as far
-    had_checkpoints = bool(CheckpointStore(checkpoint_directory(files.path)).manifests())
-    is_lost = old is not None and restored is None and (had_checkpoints or old.status == "finished")
-    backup = free_backup_path(files.path) if files.fresh or is_lost else None
+    backup = free_backup_path(files.path) if files.fresh or (old and is_lost) else None
     earlier = None
     if old and not backup:
         earlier = earlier_rows(old, ctx.first_round - 1, plan.config, run_metrics(plan))

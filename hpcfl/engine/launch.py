@@ -61,24 +61,31 @@ class Embedding:
 
 def launch(job: Job, embedding: Embedding | None = None) -> int:
     """Connects the ranks, runs the job on each, and returns the exit code."""
-    mpi_comm = embedding.mpi_comm if embedding else None
+    return _launch_command(job) if embedding is None else _launch_embedded(job, embedding.mpi_comm)
+
+
+def _launch_command(job: Job) -> int:
+    """Runs the job of a command: what goes wrong ends all ranks, with a message and an exit code."""
+    launcher = find_launcher()
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints the stack of every thread
+    try:
+        comm = open_communicator(launcher)
+    except Refused:
+        if is_first_process():
+            raise
+        time.sleep(OUTPUT_DELAY)
+        return BAD_INPUT
+    if launcher is not None:
+        LauncherWatchdog().start()
+    with StopSignals(prints=comm.is_server, open_mpi=_is_open_mpi(launcher)) as signals:
+        return run_guarded(comm, partial(job, Session(comm, launcher, signals)))
+
+
+def _launch_embedded(job: Job, mpi_comm: MPI.Intracomm | None) -> int:
+    """Runs the job inside a user's program: what goes wrong is raised, and torch's settings are restored."""
     launcher = find_launcher() if mpi_comm is None else None
-    with_open_mpi = launcher is not None and launcher.open_mpi is True
-    if embedding is None:
-        faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)  # prints the stack of every thread
-        try:
-            comm = open_communicator(launcher)
-        except Refused:
-            if is_first_process():
-                raise
-            time.sleep(OUTPUT_DELAY)
-            return BAD_INPUT
-        if launcher is not None:
-            LauncherWatchdog().start()
-        with StopSignals(prints=comm.is_server, open_mpi=with_open_mpi) as signals:
-            return run_guarded(comm, partial(job, Session(comm, launcher, signals)))
     guest = open_guest(mpi_comm, launcher) if mpi_comm is not None or launcher is not None else None
-    signals = StopSignals(prints=False, open_mpi=with_open_mpi)
+    signals = StopSignals(prints=False, open_mpi=_is_open_mpi(launcher))
     handles_signals = mpi_comm is None and current_thread() is main_thread()
     with (
         guest.running() if guest else nullcontext(),
@@ -88,6 +95,10 @@ def launch(job: Job, embedding: Embedding | None = None) -> int:
         code = job(Session(guest or SerialCommunicator(), launcher, signals))
         free_memory()
     return code
+
+
+def _is_open_mpi(launcher: Launcher | None) -> bool:
+    return launcher is not None and launcher.open_mpi is True
 
 
 def launch_train(config: str | None, settings: Sequence[str], out: str | None, fresh: bool) -> int:

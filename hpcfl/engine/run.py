@@ -57,7 +57,7 @@ class RunFiles:
     name: Path
     """The path as it was given, for messages."""
     fresh: bool
-    existing: ExistingRun = ExistingRun()  # noqa: RUF009  # it is frozen
+    existing: ExistingRun
 
 
 def run_federation(

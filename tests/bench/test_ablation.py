@@ -44,7 +44,7 @@ def test_what_was_taken_out_is_put_back():
         assert (layers.FEW_ROWS, layers._axes is axes) == (0, False)
         raise ZeroDivisionError
 
-    replacements = [*parts[PARTS[1]], *parts["pointwise convolutions as products"], *parts[PARTS[-1]]]
+    replacements = [*parts[PARTS[1]], *parts["pointwise"], *parts[PARTS[-1]]]
     with pytest.raises(ZeroDivisionError):
         run_without(replacements, work)
     assert list(network) == before

@@ -13,15 +13,17 @@ from hpcfl.config.loading import load_config
 from hpcfl.federation.run_plan import plan_run
 from tests.helpers import layouts
 
-SMALL = ("--set=data.samples_per_class=100", "--set=federation.clients=5")
+FIVE_CLIENTS = ("--set=data.samples_per_class=100", "--set=federation.clients=5")
 
 
 def counts() -> np.ndarray:
-    return plan_run(load_config(None, [setting.removeprefix("--set=") for setting in SMALL])).class_counts_MK
+    return plan_run(
+        load_config(None, [setting.removeprefix("--set=") for setting in FIVE_CLIENTS])
+    ).class_counts_MK
 
 
 def test_the_table_has_every_count_where_there_is_room(hpcfl):
-    lines = hpcfl("data", "show", "spiral", *SMALL).output.splitlines()
+    lines = hpcfl("data", "show", "spiral", *FIVE_CLIENTS).output.splitlines()
     assert lines[0] == "written: spiral-dirichlet.png"
     assert lines[1].split("  ")[0] == "client"
     for client, row in enumerate(counts()):
@@ -32,14 +34,14 @@ def test_the_table_has_every_count_where_there_is_room(hpcfl):
 
 
 def test_counts_and_split_are_written_and_the_split_can_be_used(hpcfl):
-    hpcfl("data", "show", "spiral", *SMALL, "--out", "c.csv", "--out", "s.npz")
+    hpcfl("data", "show", "spiral", *FIVE_CLIENTS, "--out", "c.csv", "--out", "s.npz")
     with open("c.csv", newline="") as file:
         heading, *rows = csv.reader(file)
     assert heading == ["client", *(f"arm {k}" for k in range(6))]
     np.testing.assert_array_equal(np.array(rows, dtype=int)[:, 1:], counts())
-    runs = [hpcfl("train", *SMALL, "--set=federation.rounds=1", "--out", "a.h5")]
+    runs = [hpcfl("train", *FIVE_CLIENTS, "--set=federation.rounds=1", "--out", "a.h5")]
     given = ("--set=partition.file=s.npz", "--set=federation.rounds=1")
-    runs.append(hpcfl("train", *SMALL, *given, "--out", "b.h5"))
+    runs.append(hpcfl("train", *FIVE_CLIENTS, *given, "--out", "b.h5"))
     first, second = (run.output.splitlines()[1].split("  ")[1] for run in runs)
     assert first == second  # the same accuracy
     assert not Path("spiral-dirichlet.png").exists()
@@ -47,7 +49,7 @@ def test_counts_and_split_are_written_and_the_split_can_be_used(hpcfl):
 
 @pytest.mark.parametrize("end", ["png", "svg", "pdf"])
 def test_the_picture_is_dark_where_there_are_many(hpcfl, end):
-    assert hpcfl("data", "show", "spiral", *SMALL, "--out", f"p.{end}").exit_code == 0
+    assert hpcfl("data", "show", "spiral", *FIVE_CLIENTS, "--out", f"p.{end}").exit_code == 0
     assert Path(f"p.{end}").stat().st_size > 5000
     if end == "png":
         pixels = np.asarray(Image.open("p.png").convert("L"))

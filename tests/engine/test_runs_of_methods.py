@@ -12,13 +12,13 @@ from hpcfl.methods.catalogue import CATALOGUE
 from tests.helpers.cases import OWN
 from tests.helpers.runs import SMALL, options, train_log
 
-FEWER = [*SMALL, "log.prototypes_every=1", "federation.participation=7"]
+SEVEN_PARTICIPANTS = [*SMALL, "log.prototypes_every=1", "federation.participation=7"]
 
 
 @pytest.fixture
 def run(hpcfl):
     """Returns `run(method, *settings)`: trains and reads the log."""
-    return lambda method, *settings: train_log(hpcfl, *FEWER, f"method.name={method}", *settings)
+    return lambda method, *settings: train_log(hpcfl, *SEVEN_PARTICIPANTS, f"method.name={method}", *settings)
 
 
 def test_anchors_go_up_and_down_in_the_first_round_and_never_again(run):
@@ -66,7 +66,13 @@ def test_settled_prototypes_do_not_travel_between_processes_again(run, monkeypat
 
 
 def test_a_server_that_diverges_ends_the_run_and_says_so(hpcfl):
-    settings = (*FEWER, "method.name=fedtgp", "train.lr=1e5", "method.weight=0.0", "train.batch_size=100000")
+    settings = (
+        *SEVEN_PARTICIPANTS,
+        "method.name=fedtgp",
+        "train.lr=1e5",
+        "method.weight=0.0",
+        "train.batch_size=100000",
+    )
     done = hpcfl("train", "--out", "run.h5", *options(*settings))
     assert done.exit_code == 1
     assert "the server's training diverged in round 1 of 4; lower train.lr" in done.output

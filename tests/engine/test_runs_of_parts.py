@@ -12,7 +12,7 @@ from hpcfl.methods.sparse import masks
 from tests.helpers.cases import KSHOT
 from tests.helpers.runs import SMALL, train_log
 
-FEWER = [
+FIVE_PARTICIPANTS = [
     *(*SMALL, "federation.rounds=5", "models.features=16"),
     *("log.prototypes_every=1", "federation.participation=5"),
 ]
@@ -21,7 +21,7 @@ FEWER = [
 @pytest.fixture
 def run(hpcfl):
     """Returns `run(*settings)`: trains and reads the log."""
-    return lambda *settings: train_log(hpcfl, *FEWER, *settings)
+    return lambda *settings: train_log(hpcfl, *FIVE_PARTICIPANTS, *settings)
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "ppa"])
@@ -119,7 +119,7 @@ def test_unlabelled_samples(run, participation):
     """After two supervised rounds; thresholds are calibrated once per client and stay."""
     settings = (*KSHOT, f"federation.participation={participation}", "log.local_prototypes=true")
     log = run(*settings, "federation.rounds=8")
-    plan = plan_run(load_config(None, [*FEWER, *settings]))
+    plan = plan_run(load_config(None, [*FIVE_PARTICIPANTS, *settings]))
     pool_M = np.array([len(client.split.unlabelled) for client in plan.clients])
     accepted, limits, who = log["/client/accepted"], log["/client/thresholds"], log["/round/participants"]
     assert not accepted[:2].any()

@@ -10,8 +10,9 @@ from hpcfl.data.prepare import prepare
 from hpcfl.engine.launch import launch_train
 from hpcfl.methods.catalogue import CATALOGUE
 from tests.helpers import layouts
+from tests.helpers.runs import SMALL
 
-SMALL = ["data.samples_per_class=200", "federation.rounds=4", "models.features=8", "log.prototypes_every=2"]
+SAVED = [*SMALL, "log.prototypes_every=2"]
 
 FEW = ["data.samples_per_class=200", "federation.rounds=3", "models.features=8", "federation.participation=2"]
 """So few participants that classes are absent from a round."""
@@ -37,19 +38,19 @@ WAYS = {
 """Other ways to do the same run."""
 
 CASES = {
-    "full": SMALL,
+    "full": SAVED,
     "partial": [
-        *SMALL,
+        *SAVED,
         "federation.participation=0.3",
         "method.aggregate=mean",
         "log.evaluate_every=3",
         "train.epochs=2",
         "train.momentum=0.5",
     ],
-    "few": [*SMALL, "federation.participation=2", "method.prototypes=running", "method.forget=true"],
-    "iid": [*SMALL, "method.name=local", "partition.name=iid"],
+    "few": [*SAVED, "federation.participation=2", "method.prototypes=running", "method.forget=true"],
+    "iid": [*SAVED, "method.name=local", "partition.name=iid"],
     "rare": [
-        *SMALL,
+        *SAVED,
         "federation.participation=0.2",
         "federation.clients=30",
         "log.evaluate_every=2",
@@ -83,7 +84,7 @@ CASES = {
         *(*KSHOT, "partition.ways=2", "partition.shots=5", "partition.unlabelled=8"),
         *("train.momentum=0.5", "method.proxy_scale=8.0"),
     ],
-    "diverging": [*SMALL, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
+    "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 
 STUDY = """

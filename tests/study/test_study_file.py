@@ -185,7 +185,7 @@ def test_what_lies_on_top_of_what(study, tmp_path, scale, want):
     )
 
 
-SMALL = """
+TWO_SCALES = """
 [[exclude]]
 seed = 1
 federation.clients = 40
@@ -205,8 +205,8 @@ ranks = [2, 3]
 
 
 def test_a_small_scale_replaces_lists_and_joins_exclusions(study):
-    assert len(study(SMALL).cells) == 2 * (6 - 1)
-    small = study(SMALL, "small")
+    assert len(study(TWO_SCALES).cells) == 2 * (6 - 1)
+    small = study(TWO_SCALES, "small")
     assert small.scale == "small"
     assert [cell.name for cell in small.cells] == [
         "b-lr=0.3-20-s0-r2",
