@@ -5,6 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import torch
+
+from hpcfl.algorithms.build import build_algorithm
 from hpcfl.bench.job import Job, on_ranks, total_pss, with_settings
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
@@ -21,7 +24,8 @@ def bench_memory(few: int, many: int, ranks: int) -> int:
     """Prints the memory of runs with few and with many clients, and the difference per client."""
     if many <= few:
         raise BadInput(f"--many {many}: must be more than --few {few}")
-    state = ClientLayouts(plan_run(load_config(None, [*SETTINGS, "federation.clients=1"]))).state(0).nbytes
+    plan = plan_run(load_config(None, [*SETTINGS, "federation.clients=1"]))
+    state = ClientLayouts(plan, build_algorithm(plan, torch.device("cpu"))).state(0).nbytes
     few_bytes, many_bytes = _memory(few, ranks), _memory(many, ranks)
     extra = (many_bytes - few_bytes) / (many - few)
     print(f"{ranks} ranks, {few} clients: {few_bytes / 1e6:.0f} MB, {many}: {many_bytes / 1e6:.0f} MB")

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 
 import torch
 
+from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.algorithms.prototype_algorithm import PrototypeAlgorithm
 from hpcfl.bench.plain_loop import PlainLoop
 from hpcfl.bench.step_table import OURS, PLAIN
 from hpcfl.comm.serial import SerialCommunicator
-from hpcfl.engine.client_records import ClientRecords, initial_network
+from hpcfl.engine.client_records import ClientRecords
 from hpcfl.engine.context import WorkerContext
 from hpcfl.engine.worker import Worker
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.costs import costs
 from hpcfl.runtime.arena import Arena, Reservation
@@ -36,13 +37,13 @@ class StepComparison:
     def __init__(self, plan: RunPlan, device: torch.device, each: bool):
         config = plan.config
         self.options = all_step_options(config.runtime, device.type, plan.architectures)
-        self.method = build_method(plan.spec, config, plan.dims, device, int(plan.class_counts_MK.sum()))
+        self.algorithm = PrototypeAlgorithm(plan, device)
         present_K = torch.ones(plan.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(plan.dims), present_K).to(device)
         stages = {label: dict.fromkeys(plan.architectures, options) for label, options in STAGES.items()}
         options_by_label = (stages if each else {}) | {OURS: self.options}
         self.workers = {
-            label: _worker(plan, device, chosen, self.method) for label, chosen in options_by_label.items()
+            label: _worker(plan, device, chosen, self.algorithm) for label, chosen in options_by_label.items()
         }
         self.plain = [
             PlainLoop(plan, client, initial_network(plan, client.id).to(device), device)
@@ -69,11 +70,12 @@ class StepComparison:
     def run(self, label: str, i: int, t: int) -> None:
         """Runs one round of a client by the variant with this label."""
         if label == PLAIN:
-            loss = self.plain[i].round(t, self.method, self.target)
+            loss = self.plain[i].round(t, self.algorithm.method, self.target)
         else:
             worker = self.workers[label]
-            worker.train_client(t, i, self.target)
-            worker.evaluate_network(i)
+            worker.download = {"prototypes": self.target}
+            worker.train_client(t, i)
+            worker.evaluate_network(t, i)
             loss = float(worker.metrics.of(i)["loss"])
             worker.metrics.pop()
         if not math.isfinite(loss):
@@ -82,14 +84,14 @@ class StepComparison:
 
 
 def _worker(
-    plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], method: PrototypeMethod
+    plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], algorithm: PrototypeAlgorithm
 ) -> Worker:
     """Returns a worker that hosts all clients in their initial state."""
-    layouts, ids = ClientLayouts(plan, options), range(len(plan.clients))
+    layouts, ids = ClientLayouts(plan, algorithm, options), range(len(plan.clients))
     arena = Arena(
         SerialCommunicator(), Reservation("private"), {i: layouts.layout(i).nbytes for i in ids}, leader=True
     )
     records = ClientRecords(plan, layouts, arena)
     for i in ids:
         records.initialise(i, {})
-    return Worker(WorkerContext(plan, method, device, options, records), ids)
+    return Worker(WorkerContext(plan, algorithm, device, options, records), ids)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.checkpoint.store import CheckpointStore, DamagedCheckpoint, FileRange, Manifest, usable_manifests
 from hpcfl.comm.communicator import Communicator
+from hpcfl.exchange.codec import Codec
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.reader import Run
-from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.runtime.scheduling import ClientQueue
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.state import Layout
@@ -38,7 +40,7 @@ def restore_run(
     log: Run | None,
     restore_client: RestoreClient,
     queue: ClientQueue,
-    method: PrototypeMethod,
+    algorithm: Algorithm,
     warn: Callable[[str], None],
 ) -> RestoredRun | None:
     """Restores and returns the newest checkpoint that all ranks can read; None: there is none. Collective."""
@@ -50,10 +52,10 @@ def restore_run(
         state: dict[str, np.ndarray] = {}
         if manifest is not None:
             try:
-                _restore_clients(plan, store, manifest, restore_client, queue)
+                _restore_clients(plan, algorithm, store, manifest, restore_client, queue)
                 if comm.is_server:
                     state = store.read_arrays(manifest.server)
-                    check_server_state(plan, method, state)
+                    load_server_state(plan, algorithm, state)
             except DamagedCheckpoint as error:
                 problem = str(error)
         problems = [each for each in comm.allgather_object(problem) if each]
@@ -65,6 +67,7 @@ def restore_run(
 
 def _restore_clients(
     plan: RunPlan,
+    algorithm: Algorithm,
     store: CheckpointStore,
     manifest: Manifest,
     restore_client: RestoreClient,
@@ -74,7 +77,7 @@ def _restore_clients(
     if len(manifest.clients) != len(plan.clients):
         raise DamagedCheckpoint(f"it has {len(manifest.clients)} clients, the run {len(plan.clients)}")
     options = {name: StepOptions(channels_last=name in manifest.channels_last) for name in plan.architectures}
-    layouts = ClientLayouts(plan, options)
+    layouts = ClientLayouts(plan, algorithm, options)
     for i in queue.own_share():
         saved, layout = manifest.clients[i], layouts.state(i)
         if saved.nbytes != layout.nbytes:
@@ -82,14 +85,11 @@ def _restore_clients(
         restore_client(i, store.read(saved), layout)
 
 
-def check_server_state(plan: RunPlan, method: PrototypeMethod, state: Mapping[str, np.ndarray]) -> None:
-    """Loads the method's arrays; raises DamagedCheckpoint if the state does not fit this run."""
-    (classes, features), clients = plan.dims, len(plan.clients)
+def load_server_state(plan: RunPlan, algorithm: Algorithm, state: Mapping[str, np.ndarray]) -> None:
+    """Loads the algorithm's arrays; raises DamagedCheckpoint if the state does not fit this run."""
+    classes, clients = plan.dims[0], len(plan.clients)
     shapes = {
-        "prototypes": ((classes, features), np.float32),
-        "present": ((classes,), np.bool_),
         "diverged": ((clients,), np.bool_),
-        "met": ((clients,), np.bool_),
         "latest.head_norms": ((clients, classes), np.float64),
         "best": ((2,), np.float64),
         "best_of_clients": ((clients,), np.float64),
@@ -97,7 +97,9 @@ def check_server_state(plan: RunPlan, method: PrototypeMethod, state: Mapping[st
     for name, (shape, dtype) in shapes.items():
         if name not in state or state[name].shape != shape or state[name].dtype != dtype:
             raise DamagedCheckpoint(f"the server's {name} is not that of this run")
+    own = {name.removeprefix("method."): state[name] for name in state if name.startswith("method.")}
     try:
-        method.load_arrays(state)
+        Codec(algorithm.download_arrays()).decode(state["download"])
+        algorithm.load({name: torch.from_numpy(value) for name, value in own.items()})
     except (KeyError, ValueError, RuntimeError, TypeError, IndexError) as error:
         raise DamagedCheckpoint(f"the server's method cannot go on from there ({error})") from None

@@ -51,12 +51,14 @@ def with_rounds(config: Config, rounds: int) -> Config:
 def difference(there: Config, here: Config, names: tuple[str, str] = ("there", "here")) -> str:
     """Returns the first difference between two runs in words; nothing if they are the same."""
     old, new = (dict(_values(config)) for config in (there, here))
-    changed = [key for key in new if key not in WITHOUT_EFFECT and _text(old.get(key)) != _text(new[key])]
+    changed = [
+        key for key in old | new if key not in WITHOUT_EFFECT and _text(old.get(key)) != _text(new.get(key))
+    ]
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     if not changed:
         return ""
     key = changed[0]
-    return f"{key} = {old.get(key)!r} {names[0]}, {new[key]!r} {names[1]}{more}"
+    return f"{key} = {old.get(key)!r} {names[0]}, {new.get(key)!r} {names[1]}{more}"
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
@@ -89,6 +91,8 @@ def _values(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _values(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+    for name, value in (model.model_extra or {}).items():
+        yield prefix + name, value
 
 
 def _text(value: Any) -> str:

@@ -66,7 +66,7 @@ def check_tables(tables: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
-        raise BadInput(_error_message(error)) from None
+        raise BadInput(error_message(error)) from None
 
 
 def dump_config(config: Config) -> str:
@@ -145,10 +145,10 @@ def _check_extremes(value: Any, source: str, depth: int = 0) -> None:
             _check_extremes(item, source, depth + 1)
 
 
-def _error_message(error: ValidationError) -> str:
+def error_message(error: ValidationError, section: str = "") -> str:
     """Returns the first problem: the full key, its value, what is allowed, and the nearest known key."""
     first, *others = error.errors(include_url=False)
-    key = ".".join(map(str, first["loc"]))
+    key = ".".join([*([section] if section else []), *map(str, first["loc"])])
     value = _shorten(repr(first["input"]))
     message = (
         first["msg"]

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from hpcfl.config.section import Count, Positive, Section
+from hpcfl.config.section import Count, Positive, Section, Weight
 
-AggregateName = Literal["mean", "weighted", "weighted-literal", "ppa"]
-DistanceName = Literal["mse", "euclid", "sq", "cosine"]
-RefinementName = Literal["none", "thomson", "tgp", "orthogonal", "simplex", "nonnegative"]
 AnchorName = Literal["round", "first", "seed"]
-StoppingName = Literal["tangent", "whole"]
-MarginName = Literal["max-min", "max-pair", "fixed", "none"]
-InferenceName = Literal["head", "global", "local"]
+InferenceName = Literal["head", "global", "local", "trained"]
 ClassWeightsName = Literal["equal", "proportional", "per-class"]
 MaskedName = Literal["never", "loss", "always"]
 CurriculumName = Literal["constant", "linear", "cosine", "sigmoid", "step"]
 Round = Annotated[int, Field(ge=0, le=1_000_000)]
-Weight = Annotated[float, Field(ge=0, le=1e38)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -34,40 +28,29 @@ def _check_sparsity(value: Any) -> Any:
 
 
 class MethodConfig(Section):
-    """A method by name; every other key that is set replaces the value of that method's catalogue entry."""
+    """A method by name; every other key that is set replaces the value of that method's catalogue entry.
+
+    Further keys are the options of an algorithm or of a part; they are checked where these are known.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     name: str = "fedproto"
-    """Method, as `hpcfl catalog` lists it."""
-    aggregate: AggregateName | None = None
+    """Method, as `hpcfl catalog` lists it, or an import path: package.module:Class."""
+    aggregate: str | None = None
     """Average of uploads: mean; weighted by samples; weighted-literal: as printed; ppa: without counts."""
-    refine: RefinementName | None = None
+    refine: str | None = None
     """Server step after the average: none; thomson, simplex, nonnegative: geometry; tgp, orthogonal: SGD."""
     anchor: AnchorName | None = None
     """Global prototypes: new every round; fixed after the first; or fixed by the seed, without exchange."""
     weight: Weight | None = None
     """λ, the weight of the alignment term; its default depends on the distance."""
-    distance: DistanceName | None = None
+    distance: str | None = None
     """Alignment distance per sample: mse (mean over dimensions), euclid (norm), sq (norm²), cosine."""
     scale: Positive | None = None
     """γ: clients multiply global prototypes by γ, for the alignment and for inference."""
     infer: InferenceName | None = None
-    """Inference whose accuracy counts: by the head, the nearest global or the nearest local prototype."""
-    iterations: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """thomson, and simplex with K > d + 1: most solver iterations per round."""
-    stopping: StoppingName | None = None
-    """thomson, simplex: stops when the tangent force is constant; or the whole force, as published."""
-    server_epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """tgp, orthogonal: epochs over the uploaded prototypes per round."""
-    server_network: bool | None = None
-    """tgp, orthogonal: train prototypes through a two-layer network (F in the papers), or directly."""
-    margin: MarginName | None = None
-    """tgp: δ(t) is the largest margin (max-min), the largest distance (max-pair), τ (fixed) or 0 (none)."""
-    tau: Positive | None = None
-    """tgp: τ, the upper limit of the margin δ(t)."""
-    pull: Weight | None = None
-    """orthogonal: λ_s, the weight of similarity to uploads of the same class."""
-    push: Weight | None = None
-    """orthogonal: γ, the weight of orthogonality to uploads of other classes."""
+    """Inference that counts: head; nearest global or local prototype; trained: head before the download."""
     sparsity: Annotated[int | float, BeforeValidator(_check_sparsity)] | None = None
     """Dimensions per class: a number, or a share of d (0.1 = a tenth); 0: all, without masks."""
     masked: MaskedName | None = None

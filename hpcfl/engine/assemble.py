@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hpcfl.algorithms.build import build_algorithm
 from hpcfl.checkpoint.coordinator import CheckpointCoordinator
 from hpcfl.checkpoint.restore import restore_run
 from hpcfl.checkpoint.store import CheckpointStore, FileRange, checkpoint_directory, free_backup_path
 from hpcfl.checkpoint.writer import CheckpointWriter
-from hpcfl.comm.codec import PrototypeCodec
 from hpcfl.comm.communicator import Communicator
 from hpcfl.config.identity import identity
 from hpcfl.engine.client_records import ClientRecords
@@ -23,12 +23,12 @@ from hpcfl.engine.progress import ProgressLines
 from hpcfl.engine.run import RunFiles, RunHooks
 from hpcfl.engine.server import Server
 from hpcfl.engine.worker import Worker
+from hpcfl.exchange.codec import Codec
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.create import create_log
 from hpcfl.log.existing_run import earlier_rows
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.writer import LogWriter
-from hpcfl.methods.prototype_method import build_method
 from hpcfl.models.costs import Cost, costs
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.runtime.deadline import Deadline, end_time
@@ -56,28 +56,29 @@ def assemble(
     )
     options = all_step_options(runtime, device.type, plan.architectures)
     with comm.raise_on_all():  # a user's network may be missing on one node
-        layouts = ClientLayouts(plan, options)
+        algorithm = build_algorithm(plan, device)
+        layouts = ClientLayouts(plan, algorithm, options)
     sizes = [layouts.layout(i).nbytes for i in range(len(plan.clients))]
     placement = place_clients(comm, runtime, cost_model, device, sizes)
     queue, records = placement.queue, ClientRecords(plan, layouts, placement.arena)
-    method = build_method(plan.spec, plan.config, plan.dims, device, samples=int(plan.class_counts_MK.sum()))
     store, token = CheckpointStore(checkpoint_directory(files.path)), comm.allgather_object(_token())[0]
     checkpoint_writer = CheckpointWriter(store.path, comm.rank, token, records.state)
     warn = display.print if display else lambda text: None
     old, run_identity = files.existing.log, identity(plan.config, plan.checksums)
-    restored = restore_run(comm, plan, store, run_identity, old, records.restore, queue, method, warn)
+    restored = restore_run(comm, plan, store, run_identity, old, records.restore, queue, algorithm, warn)
     if restored is None:
         for i in queue.own_share():
             records.initialise(i, pretrained)
         checkpoint_writer.mark_changed(queue.clients)
     ctx = RunContext(
         plan=plan,
-        method=method,
+        algorithm=algorithm,
         device=device,
         step_options=options,
         records=records,
         comm=comm,
-        codec=PrototypeCodec(*plan.dims, counts=plan.spec.sends_counts, mask_KD=method.mask_KD),
+        download_codec=Codec(algorithm.download_arrays()),
+        upload_codec=Codec(algorithm.upload_arrays()),
         queue=queue,
         costs=cost_model,
         checkpoint_writer=checkpoint_writer,

@@ -8,22 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpcfl.algorithms.initial_network import initial_network
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.models.network import Network, build_network
 from hpcfl.models.registry import split_name
 from hpcfl.runtime.arena import Arena
-from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.state import Layout, copy_into
-from hpcfl.utils import seeds
-
-
-def initial_network(plan: RunPlan, i: int) -> Network:
-    """Returns a client's network before its first round; its parameters are keyed by client."""
-    name = plan.clients[i].architecture
-    key = (f"start {name}",) if plan.config.models.same_start else ("start", i)
-    seed_torch(seeds.key(plan.config.seed, *key), torch.device("cpu"))
-    return build_network(name, plan.data.shape, *plan.dims)
 
 
 class ClientRecords:
@@ -52,7 +42,8 @@ class ClientRecords:
             network.extractor.load_state_dict(weights)
         blocks = self.state_blocks(i)
         copy_into(blocks, network)
-        blocks["thresholds"].fill_(torch.nan)
+        for block in self.layouts.declared.blocks(self.plan.clients[i].architecture):
+            blocks[block.name].fill_(block.start)
 
     def restore(self, i: int, saved: np.ndarray, layout: Layout) -> None:
         """Writes the state of a client from saved bytes of this layout."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
+from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.checkpoint.writer import CheckpointWriter
-from hpcfl.comm.codec import PrototypeCodec
 from hpcfl.comm.communicator import Communicator
 from hpcfl.engine.client_records import ClientRecords
+from hpcfl.exchange.codec import Codec
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.runtime.scheduling import ClientQueue, CostModel
 from hpcfl.training.step.options import StepOptions
 
@@ -22,7 +22,7 @@ class WorkerContext:
     """What a worker needs to train and evaluate clients."""
 
     plan: RunPlan
-    method: PrototypeMethod
+    algorithm: Algorithm
     device: torch.device
     step_options: Mapping[str, StepOptions]
     """By architecture."""
@@ -34,7 +34,8 @@ class RunContext(WorkerContext):
     """What a run needs beside its worker and, on rank 0, its server."""
 
     comm: Communicator
-    codec: PrototypeCodec
+    download_codec: Codec
+    upload_codec: Codec
     queue: ClientQueue
     costs: CostModel
     checkpoint_writer: CheckpointWriter

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcfl.engine.progress import ProgressLines
-from hpcfl.methods.rules import remarks
 from hpcfl.runtime.exit_handling import STOPPED, print_error
 from hpcfl.utils.formatting import plural
 
@@ -37,7 +36,7 @@ def print_startup(
     elif old:
         aside = f"; the old log is kept as {backup.name}" if backup else ""
         display.print(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
-    for remark in remarks(plan.spec, *plan.dims, rounds):
+    for remark in plan.spec.remarks(plan):
         display.print(f"hpcfl: {remark}")
     if plan.unowned:
         display.print(f"hpcfl: classes that belong to no client: {', '.join(map(str, plan.unowned))}")
@@ -66,7 +65,7 @@ def failure_reason(server: Server) -> str:
         return f"the server's training diverged in round {done} of {rounds}; lower train.lr"
     if server.status == "diverged":
         return (
-            f"every client diverged (loss or prototypes not finite) after round {done} of {rounds}; "
+            f"every client diverged (loss or upload not finite) after round {done} of {rounds}; "
             "lower train.lr or method.weight"
         )
     return f"stopped by a signal after round {done} of {rounds}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.checkpoint.saved_client import SavedClient
 from hpcfl.engine.rank_report import CpuSeconds, decode_report
 from hpcfl.federation.run_plan import RunPlan
@@ -33,8 +34,8 @@ class RoundMetrics:
 class RoundMetricsBuilder:
     """Makes the row of a round from the reports of all ranks."""
 
-    def __init__(self, plan: RunPlan):
-        self.plan = plan
+    def __init__(self, plan: RunPlan, algorithm: Algorithm):
+        self.plan, self.algorithm = plan, algorithm
         self.count_MK = plan.class_counts_MK
         self.tests_M = np.array([len(client.test) for client in plan.clients])
         self.gatherer = MetricsGatherer(run_metrics(plan), dimension_sizes(plan), self.count_MK.sum(1))
@@ -51,13 +52,12 @@ class RoundMetricsBuilder:
         row = self.gatherer.reduce(records)
         rank_M = np.full(len(self.tests_M), -1)
         rank_M[records["client"][records["trained"]]] = rank_R[records["trained"]]
-        margin_K = row["/prototypes/margin_clients"]
         row |= {
             "/client/rank": rank_M,
-            "/round/pseudo_accuracy": self._pseudo_accuracy(row),
             "/round/personalisation": personalisation(self.head_norm_MK, self.count_MK),
-            "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
-        } | self._accuracies(row, evaluated=bool(records["evaluated"].any()))
+        }
+        row |= self._accuracies(row, evaluated=bool(records["evaluated"].any()))
+        row |= self.algorithm.derived_values(row)
         cpu = CpuSeconds(
             sum(report.cpu.on_clients for report in reports), sum(report.cpu.total for report in reports)
         )
@@ -79,10 +79,3 @@ class RoundMetricsBuilder:
             "/round/accuracy_mean": accuracy_M.mean(),
             "/client/accuracy": accuracy_M,
         }
-
-    @staticmethod
-    def _pseudo_accuracy(row: Row) -> float:
-        """Returns correct pseudo-labels ÷ all of them."""
-        accepted_M = row["/client/accepted"]
-        correct_M = np.rint(np.nan_to_num(row["/client/pseudo_accuracy"]) * accepted_M)
-        return correct_M.sum() / (accepted_M.sum() or np.nan)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import torch
 
 from hpcfl.checkpoint.saved_client import decode_saved, encode_saved
-from hpcfl.comm.codec import ClientUpload
 from hpcfl.comm.communicator import ControlFlags
 from hpcfl.engine.context import RunContext
 from hpcfl.engine.rank_report import RankReport
 from hpcfl.engine.server import Server
 from hpcfl.engine.stopwatch import Stopwatch
 from hpcfl.engine.worker import Worker
+from hpcfl.exchange.codec import ClientUpload, decode_uploads, encode_uploads
+from hpcfl.exchange.payload import Payload
 from hpcfl.federation.participants import select_participants
-from hpcfl.methods.prototypes import Prototypes
 
 
 def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
@@ -26,17 +25,19 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
     """
     comm, config, queue, checkpoints = ctx.comm, ctx.plan.config, ctx.queue, ctx.checkpoint_writer
     settings, stopwatch = config.federation, Stopwatch(comm)
-    current, flags, t = Prototypes.none(*ctx.plan.dims), ControlFlags.GO, ctx.first_round
+    current, flags, t = Payload(), ControlFlags.GO, ctx.first_round
     while True:
         comm.round = min(t + 1, settings.rounds)
         with stopwatch.part("comm"):
-            flags, current = _broadcast(ctx, flags, current, server)
-        target = ctx.method.client_target(current).to(ctx.device)
+            flags, new = _broadcast(ctx, flags, server)
+            if new is not None:
+                current = new
+                worker.receive(current)
         if t > ctx.first_round:
             with stopwatch.part("evaluate"):
                 if config.evaluates(t - 1):
                     for i in queue.own_share():
-                        worker.evaluate_prototypes(i, target)
+                        worker.evaluate_download(t - 1, i)
                 saved = checkpoints.pop_saved(wait=ControlFlags.STOP in flags)
                 report = RankReport(worker.pop_cpu_seconds(), saved, worker.metrics.pop())
                 _, reports = comm.gather(ControlFlags.GO, report.encode())
@@ -45,7 +46,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
         if ControlFlags.SAVE in flags:
             checkpoints.begin(t - 1)
             if server:
-                server.checkpoints.begin(t - 1, server.state(current))
+                server.checkpoints.begin(t - 1, server.state())
         if ControlFlags.STOP in flags:
             if ControlFlags.SAVE in flags:
                 _finish_checkpoint(ctx, server)
@@ -56,30 +57,28 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
         checkpoints.mark_changed(set(participants.tolist()) & set(queue.clients))
         with stopwatch.part("train"):
             mine = queue.to_train(participants, ctx.costs.of_clients())
-            uploads = ctx.codec.pack_up(_train(ctx, worker, t, mine, target))
+            uploads = encode_uploads(ctx.upload_codec, _train(ctx, worker, t, mine))
             own_flags = ControlFlags.SIGNAL if ctx.stop_requested() else ControlFlags.GO
             flags, messages = comm.gather(own_flags, uploads)
         with stopwatch.part("evaluate"):  # while rank 0 aggregates
             if config.evaluates(t):
                 for i in queue.to_evaluate():
-                    worker.evaluate_network(i)
+                    worker.evaluate_network(t, i)
         checkpoints.save_rest(queue.own_share(), participants.tolist())
         if server:
             with stopwatch.part("comm"):
-                arrived = ctx.codec.unpack_up(messages)
+                arrived = decode_uploads(ctx.upload_codec, messages)
             with stopwatch.part("refine"):
                 server.aggregate(t, current, arrived)
             flags = server.next_flags(t, flags)
         t += 1
 
 
-def _train(
-    ctx: RunContext, worker: Worker, t: int, clients: Iterable[int], target: Prototypes
-) -> Iterator[ClientUpload]:
+def _train(ctx: RunContext, worker: Worker, t: int, clients: Iterable[int]) -> Iterator[ClientUpload]:
     """Yields the uploads of the clients that this rank trains; a checkpoint gets their old states first."""
     for i in clients:
         ctx.checkpoint_writer.save_before_change(i)
-        yield worker.train_client(t, i, target)
+        yield worker.train_client(t, i)
 
 
 def _finish_checkpoint(ctx: RunContext, server: Server | None) -> None:
@@ -91,23 +90,21 @@ def _finish_checkpoint(ctx: RunContext, server: Server | None) -> None:
 
 
 def _broadcast(
-    ctx: RunContext, flags: ControlFlags, current: Prototypes, server: Server | None
-) -> tuple[ControlFlags, Prototypes]:
-    """Returns rank 0's flags and global prototypes on every rank, and updates its measured costs there.
+    ctx: RunContext, flags: ControlFlags, server: Server | None
+) -> tuple[ControlFlags, Payload | None]:
+    """Returns rank 0's flags and download on every rank, and updates its measured costs there.
 
-    Prototypes that all ranks have already do not travel again.
+    A download that all ranks have already is not sent again: then it is None.
     """
-    costs, codec, body = ctx.costs, ctx.codec, np.empty(0, dtype=np.uint8)
+    costs, body = ctx.costs, np.empty(0, dtype=np.uint8)
     if server:
-        new = server.download
-        present_K = new.present_K.numpy()
-        rows = codec.pack_down(present_K, new.value_KD.numpy()[present_K])
-        body = np.concatenate([costs.measured_A.view(np.uint8), rows[:0] if new.equals(current) else rows])
+        message = server.pop_message()
+        is_new = np.array([message is not None], dtype=np.int64)
+        body = np.concatenate([part.view(np.uint8) for part in (costs.measured_A, is_new)])
+        if message is not None:
+            body = np.concatenate([body, message])
     flags, body = ctx.comm.broadcast(flags, body)
-    costs.rate_A[:] = body[: costs.rate_A.nbytes].view(np.float64)
-    if not body[costs.rate_A.nbytes :].size:
-        return flags, current
-    present_K, value_RD = codec.unpack_down(body[costs.rate_A.nbytes :])
-    value_KD = torch.zeros(codec.classes, codec.features)
-    value_KD[torch.from_numpy(present_K)] = torch.from_numpy(value_RD.copy())
-    return flags, Prototypes(value_KD, torch.from_numpy(present_K))
+    start = costs.rate_A.nbytes
+    costs.rate_A[:] = body[:start].view(np.float64)
+    is_new = body[start : start + 8].view(np.int64)
+    return flags, ctx.download_codec.decode(body[start + 8 :]) if is_new[0] else None

@@ -1,25 +1,22 @@
-"""Rank 0's work: from uploads to the next global prototypes, from metrics to a row of the log."""
+"""Rank 0's work: from uploads to the next download, from metrics to a row of the log."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from hpcfl.checkpoint.coordinator import CheckpointCoordinator
-from hpcfl.comm.codec import ClientUpload
 from hpcfl.comm.communicator import ControlFlags
 from hpcfl.engine.context import RunContext
 from hpcfl.engine.round_metrics import RoundMetricsBuilder, Row
 from hpcfl.engine.stopwatch import Stopwatch
+from hpcfl.exchange.codec import ClientUpload
+from hpcfl.exchange.payload import Payload, is_finite
 from hpcfl.log.writer import LogWriter
-from hpcfl.methods import sparse
-from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.metrics import prototype_metrics
-from hpcfl.methods.prototypes import Prototypes
 from hpcfl.runtime.deadline import Deadline
 
 
@@ -35,80 +32,76 @@ class Server:
         show_row: Callable[[int, Mapping[str, Any]], None],
     ):
         self.ctx, self.log, self.checkpoints, self.deadline = ctx, log, checkpoints, deadline
-        self.plan, self.method, self.codec, self.show_row = ctx.plan, ctx.method, ctx.codec, show_row
+        self.plan, self.algorithm, self.show_row = ctx.plan, ctx.algorithm, show_row
         clients = len(ctx.plan.clients)
-        self.download = ctx.method.initial()
-        """The global prototypes of the next broadcast."""
+        self.set_download(ctx.download_codec.encode(ctx.algorithm.initial()))
+        self.sent = b""
+        """The digest of the last broadcast."""
         self.row: Row = {}
         self.saved: Row = {}
         self.diverged_M = np.zeros(clients, dtype=bool)
-        self.has_masks_M = np.zeros(clients, dtype=bool)
-        self.metrics = RoundMetricsBuilder(ctx.plan)
+        self.metrics = RoundMetricsBuilder(ctx.plan, ctx.algorithm)
         self.best, self.best_M = (-1, -1.0), np.full(clients, np.nan)
         self.status, self.round_started = "running", time.perf_counter()
 
-    def open_row(self, t: int, participants: np.ndarray, current: Prototypes) -> None:
-        """Starts round t's row with who was selected and what they download.
+    def set_download(self, message: np.ndarray) -> None:
+        """Sets the message of the next broadcast."""
+        self.message = message
+        self.digest = hashlib.blake2b(message.data, digest_size=16).digest()
 
-        Fixed prototypes are counted when they are fixed (`aggregate`), and those of the seed never.
-        """
+    def pop_message(self) -> np.ndarray | None:
+        """Returns the message to broadcast; None: all ranks have it already."""
+        if self.digest == self.sent:
+            return None
+        self.sent = self.digest
+        return self.message
+
+    def open_row(self, t: int, participants: np.ndarray, current: Payload) -> None:
+        """Starts round t's row with who was selected and what is downloaded."""
         self.checkpoints.mark_changed(participants.tolist())
         self.round_started = time.perf_counter()
         selected_M = np.zeros(len(self.plan.clients), dtype=bool)
         selected_M[participants] = True
-        present_K = current.present_K.numpy()
-        receivers = 0 if self.plan.spec.fixed else int((selected_M & ~self.diverged_M).sum())
-        self.row = {
-            "/round/participants": selected_M,
-            "/round/bytes_down": receivers * self.codec.bytes_of_rows(present_K),
-            "/round/bytes_side": receivers * self.codec.bytes_of_bitmap if present_K.any() else 0,
-            "/round/bytes_masks": self._masks(selected_M),
-            "/round/weight": self.method.local_loss.weight(t) if self.plan.spec.exchange else np.nan,
+        receiving_M = selected_M & ~self.diverged_M
+        receivers = {
+            "participants": receiving_M.sum(),
+            "all": (~self.diverged_M).sum(),
+            "once": 0,  # counted in the round that made it
         }
+        self.row = {"/round/participants": selected_M, "/round/bytes_down": 0, "/round/bytes_side": 0}
+        self._count_download(current, int(receivers[self.algorithm.receivers]))
+        self.row |= self.algorithm.start_round(t, receiving_M)
 
-    def aggregate(self, t: int, current: Prototypes, uploads: list[ClientUpload]) -> None:
-        """Makes the next global prototypes; a diverged client's rows never enter them."""
+    def _count_download(self, download: Payload, receivers: int) -> None:
+        """Adds the bytes of a download to the row."""
+        size = self.ctx.download_codec.nbytes(download)
+        self.row["/round/bytes_down"] += receivers * size.counted
+        self.row["/round/bytes_side"] += receivers * size.side
+
+    def aggregate(self, t: int, current: Payload, uploads: list[ClientUpload]) -> None:
+        """Makes the next download; a diverged client's upload never enters it."""
         expected = np.flatnonzero(self.row["/round/participants"]).tolist()
         if [upload.client for upload in uploads] != expected:
             raise RuntimeError(f"round {t + 1}: not every participant was trained exactly once")
-        uploaders = [upload for upload in uploads if upload.present_K.any()]
         for upload in uploads:
             self.diverged_M[upload.client] |= upload.diverged
-        decoded = [self._decoded(upload) for upload in uploaders]
-        new = self.method.update_global(t, current.to(self.ctx.device), decoded).to(torch.device("cpu"))
-        if not new.finite:
+        uploads = [upload for upload in uploads if upload.payload]
+        new = self.algorithm.aggregate(t, current, uploads)
+        if not is_finite(new):
             self.status, new = "diverged", current
-        stats = self.method.refine.stats
-        fresh_K = np.any([upload.present_K for upload in uploaders], axis=0) if uploaders else False
+        self.set_download(self.ctx.download_codec.encode(new))
+        sizes = [self.ctx.upload_codec.nbytes(upload.payload) for upload in uploads]
         self.row |= {
-            "/round/uploads": len(uploaders),
-            "/round/bytes_up": sum(self.codec.bytes_of_rows(upload.present_K) for upload in uploaders),
+            "/round/uploads": len(uploads),
+            "/round/bytes_up": sum(size.counted for size in sizes),
             "/client/diverged": self.diverged_M.copy(),
-            "/prototypes/present": new.present_K.numpy(),
-            "/prototypes/stale": new.present_K.numpy() & ~np.asarray(fresh_K),
-            "/refine/iterations": stats.iterations,
-            "/refine/loss": stats.loss,
-            "/refine/delta": stats.delta,
-        } | {f"/prototypes/{name}": value for name, value in prototype_metrics(new).items()}
-        self.row["/round/bytes_side"] += sum(self.codec.side_bytes(upload) for upload in uploaders)
-        if self.plan.spec.fixed and uploaders:  # settled now, and sent to everybody once
-            receivers = int((~self.diverged_M).sum())
-            self.row["/round/bytes_down"] += receivers * self.codec.bytes_of_rows(new.present_K.numpy())
-            self.row["/round/bytes_side"] += receivers * self.codec.bytes_of_bitmap
-            self.row["/round/bytes_masks"] += self._masks(~self.diverged_M)
-        self.saved = {
-            "/prototypes/global": new.value_KD.numpy(),
-            "/prototypes/saved_round": t,
-            "/prototypes/local": self._local_prototypes(uploaders),
-            "/refine/distances": self._distances(stats.distances),
         }
-        self.download = new
-
-    def _masks(self, to_M: np.ndarray) -> int:
-        """Returns the bytes that send the masks to those of these clients that do not have them yet."""
-        new = int((to_M & ~self.has_masks_M & ~self.diverged_M).sum())
-        self.has_masks_M |= to_M
-        return new * sparse.bytes_of_masks(*self.plan.dims) if self.plan.spec.sparsity else 0
+        self.row["/round/bytes_side"] += sum(size.side for size in sizes)
+        settled = self.algorithm.receivers == "once" and self.digest != self.sent
+        receivers_M = ~self.diverged_M & settled
+        self._count_download(new, int(receivers_M.sum()))
+        self.row |= self.algorithm.round_values(t, new, uploads, receivers_M)
+        self.saved = {"/prototypes/saved_round": t}
 
     def next_flags(self, t: int, flags: ControlFlags) -> ControlFlags:
         """Returns the control flags of the next broadcast: go on, or stop."""
@@ -137,7 +130,7 @@ class Server:
             "/round/efficiency": metrics.cpu.on_clients / (min(len(comm.workers), self.ctx.cores) * total),
             "/round/bytes_mpi": comm.traffic.pop_bytes(),
         }
-        for path in [path for path in metrics.row if self.log.metrics[path].dims[0] == "saved"]:
+        for path in [path for path in self.row if self.log.metrics[path].dims[0] == "saved"]:
             self.saved[path] = self.row.pop(path)
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with stopwatch.part("log"):
@@ -147,31 +140,27 @@ class Server:
         with stopwatch.part("log"):
             self.checkpoints.add_saved(metrics.saved, self.log.write)
 
-    def state(self, current: Prototypes) -> dict[str, np.ndarray]:
+    def state(self) -> dict[str, np.ndarray]:
         """Returns the arrays that rank 0 needs to continue after the row that was just closed."""
         own = {
-            "prototypes": current.value_KD.numpy(),
-            "present": current.present_K.numpy(),
+            "download": self.message,
             "diverged": self.diverged_M,
-            "met": self.has_masks_M,
             "best": np.array(self.best, dtype=np.float64),
             "best_of_clients": self.best_M,
         }
-        method = {f"method.{name}": value.cpu().numpy() for name, value in self.method.state().items()}
+        method = {f"method.{name}": value.cpu().numpy() for name, value in self.algorithm.state().items()}
         return (
             own | method | {f"latest.{name}": value for name, value in self.metrics.gatherer.latest.items()}
         )
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continues from a state."""
-        self.diverged_M[:], self.has_masks_M[:] = state["diverged"], state["met"]
+        """Continues from a state; the algorithm has loaded its part already."""
+        self.diverged_M[:] = state["diverged"]
         self.best_M[:] = state["best_of_clients"]
         for name, values in self.metrics.gatherer.latest.items():
             values[:] = state[f"latest.{name}"]
         self.best = int(state["best"][0]), float(state["best"][1])
-        self.method.load_arrays(state)
-        value_KD, present_K = (torch.from_numpy(state[name]) for name in ("prototypes", "present"))
-        self.download = Prototypes(value_KD, present_K)
+        self.set_download(state["download"])
 
     def summary(self) -> str:
         """Returns how the run went, in a line."""
@@ -191,30 +180,3 @@ class Server:
             self.best = t, float(self.row["/round/accuracy"])
         self.best_M = np.fmax(self.best_M, self.row["/client/accuracy"])
         return {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
-
-    def _local_prototypes(self, uploaders: list[ClientUpload]) -> np.ndarray:
-        """Returns the uploads by client, NaN where there is none; empty unless asked for."""
-        asked = self.plan.config.log.local_prototypes
-        local = np.full((len(self.plan.clients) if asked else 0, *self.plan.dims), np.nan, dtype=np.float32)
-        for upload in uploaders if asked else ():
-            local[upload.client, upload.present_K] = upload.value_RD
-        return local
-
-    def _distances(self, trace: list[tuple[float, float, float]]) -> np.ndarray:
-        """Returns the solver's distances by iteration, NaN after its end; empty unless asked for."""
-        table = np.full((self.log.sizes["iteration"], 3), np.nan)
-        if trace:
-            table[: len(trace)] = trace
-        return table
-
-    def _decoded(self, upload: ClientUpload) -> Upload:
-        """Returns an upload as tensors with a row for every class."""
-        classes, features = self.plan.dims
-        present_K = torch.from_numpy(upload.present_K)
-        value_KD = torch.zeros(classes, features)
-        value_KD[present_K] = torch.from_numpy(upload.value_RD.copy())
-        count_K = torch.zeros(classes, dtype=torch.int64)
-        if upload.count_R.size:
-            count_K[present_K] = torch.from_numpy(upload.count_R.copy()).long()
-        prototypes = Prototypes(value_KD, present_K).to(self.ctx.device)
-        return Upload(prototypes, count_K.to(self.ctx.device), upload.client)

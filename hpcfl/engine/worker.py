@@ -7,19 +7,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hpcfl.comm.codec import ClientUpload
 from hpcfl.engine.context import WorkerContext
+from hpcfl.engine.evaluator import Evaluator
 from hpcfl.engine.rank_report import CpuSeconds
+from hpcfl.exchange.codec import ClientUpload
+from hpcfl.exchange.payload import Payload, is_finite, to_device
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
-from hpcfl.methods.prototypes import Prototypes
 from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch
-from hpcfl.training.bound_network import BoundNetwork, bind_network
-from hpcfl.training.evaluator import Evaluator
+from hpcfl.training.bound_network import bind_network
+from hpcfl.training.local_client import LocalClient
 from hpcfl.training.samples import SampleSource
 from hpcfl.training.state import empty_vector
-from hpcfl.training.trainer import Trainer
 from hpcfl.utils import seeds
 
 
@@ -29,9 +29,10 @@ class Worker:
     def __init__(self, ctx: WorkerContext, clients: Iterable[int]):
         """`clients` are those that this rank may host."""
         self.ctx, plan, layouts = ctx, ctx.plan, ctx.records.layouts
-        source = SampleSource(plan.data, plan.config.data, ctx.device)
-        self.trainer = Trainer(plan, ctx.method, source, ctx.device)
-        self.evaluator = Evaluator(plan, ctx.method, source, ctx.device)
+        self.algorithm, self.download = ctx.algorithm, Payload()
+        """`download` is what clients use of the server's last one."""
+        self.source = SampleSource(plan.data, plan.config.data, ctx.device)
+        self.evaluator = Evaluator(plan, ctx.algorithm)
         names = sorted({plan.clients[i].architecture for i in clients})
         nbytes = max((layouts.states[name].nbytes for name in names), default=0)
         self.buffer = empty_vector(nbytes, ctx.device)
@@ -48,31 +49,46 @@ class Worker:
         self.metrics = RankMetrics(run_metrics(plan), dimension_sizes(plan))
         self.cpu_on_clients, self.cpu_reported = 0.0, time.process_time()
 
-    def train_client(self, t: int, i: int, target: Prototypes) -> ClientUpload:
-        """Trains client i in round t and returns its upload: the rows of the classes that it has."""
+    def receive(self, download: Payload) -> None:
+        """Takes a new download; it is applied to a client when that is loaded."""
+        self.download = self.algorithm.receive(to_device(download, self.ctx.device))
+
+    def train_client(self, t: int, i: int) -> ClientUpload:
+        """Trains client i in round t and returns its upload; a diverged client uploads nothing."""
         start, cpu = time.perf_counter(), time.process_time()
-        network, metrics = self._load(i), self.metrics.of(i)
-        metrics["trained"] = True
-        if not network.diverged:
+        client, upload = self._load(t, i), Payload()
+        client.metrics["trained"] = True
+        if not client.bound.diverged:
+            self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
-            self.trainer.train(t, i, network, target, metrics)
-            self.ctx.records.state(i).copy_(self.buffer[: network.layout.nbytes])
-            metrics["seconds"] = time.perf_counter() - start
-        upload = self._upload(i, network, target)
+            losses = self.algorithm.train(client, self.download)
+            for name, value in losses.items():
+                if name in (client.metrics.dtype.names or ()):
+                    client.metrics[name] = value
+            upload = self.algorithm.upload(client, self.download)
+            diverged = not np.isfinite(losses["loss"]) or not is_finite(upload)
+            client.blocks["diverged"].fill_(diverged)
+            if not diverged:
+                client.metrics["head_norms"] = client.network.head_norms().cpu().numpy()
+            self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
+            client.metrics["seconds"] = time.perf_counter() - start
         self.cpu_on_clients += time.process_time() - cpu
-        return upload
+        return ClientUpload(i, client.bound.diverged, {} if client.bound.diverged else upload)
 
-    def evaluate_network(self, i: int) -> None:
-        """Evaluates what needs only client i's network and local prototypes."""
+    def evaluate_network(self, t: int, i: int) -> None:
+        """Evaluates what needs only client i's state as its last training left it."""
         cpu = time.process_time()
-        self.evaluator.evaluate_network(i, self._load(i), self.ctx.records.record(i))
+        self.evaluator.evaluate_network(self._load(t, i), self.ctx.records.record(i))
         self.cpu_on_clients += time.process_time() - cpu
 
-    def evaluate_prototypes(self, i: int, target: Prototypes) -> None:
-        """Completes client i's evaluation with the global prototypes of its round."""
-        cpu, records = time.process_time(), self.ctx.records
+    def evaluate_download(self, t: int, i: int) -> None:
+        """Completes client i's evaluation of round t with the download that followed it."""
+        cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
+        client = self._load(t, i, {"nothing": "none", "head": "head.", "network": ""}[changes])
         diverged = bool(records.state_blocks(i)["diverged"])
-        self.evaluator.evaluate_prototypes(i, records.record(i), diverged, target, self.metrics.of(i))
+        if changes != "nothing" and not diverged:
+            self.algorithm.apply_download(client, self.download)
+        self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
         self.cpu_on_clients += time.process_time() - cpu
 
     def pop_cpu_seconds(self) -> CpuSeconds:
@@ -82,20 +98,13 @@ class Worker:
         self.cpu_on_clients, self.cpu_reported = 0.0, now
         return seconds
 
-    def _upload(self, i: int, network: BoundNetwork, target: Prototypes) -> ClientUpload:
-        """Returns the prototypes of a client; none where it diverged, or where they are fixed already."""
-        spec, prototypes = self.ctx.plan.spec, network.prototypes
-        fixed = spec.fixed and bool(target.present_K.any())
-        present_K = prototypes.present_K & (spec.has_uploads and not network.diverged and not fixed)
-        rows = present_K.cpu().numpy().copy()  # the buffer is the next client's
-        value_RD = prototypes.value_KD[present_K].cpu().numpy()
-        count_R = self.ctx.plan.class_counts_MK[i][rows]
-        if spec.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
-            value_RD = (value_RD * count_R[:, None].astype(np.float64)).astype(np.float32)
-        return ClientUpload(i, network.diverged, rows, value_RD, count_R)
-
-    def _load(self, i: int) -> BoundNetwork:
-        """Copies client i's state into the buffer and returns its network."""
-        network = self.networks[self.ctx.plan.clients[i].architecture]
-        self.buffer[: network.layout.nbytes].copy_(self.ctx.records.state(i))
-        return network
+    def _load(self, t: int, i: int, only: str = "") -> LocalClient:
+        """Copies client i's state, or the blocks whose names begin with `only`, into the buffer."""
+        bound = self.networks[self.ctx.plan.clients[i].architecture]
+        if not only:
+            self.buffer[: bound.layout.nbytes].copy_(self.ctx.records.state(i))
+        else:
+            for name, block in self.ctx.records.state_blocks(i).items():
+                if name.startswith(only):
+                    bound.views[name].copy_(block)
+        return LocalClient(t, i, self.ctx.plan, bound, self.source, self.metrics.of(i))

@@ -16,9 +16,9 @@ from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import method_spec
-from hpcfl.methods.rules import check_dims, no_iterations_reason
-from hpcfl.methods.spec import MethodSpec
-from hpcfl.models.registry import client_architectures
+from hpcfl.methods.spec import AlgorithmSpec
+from hpcfl.models.registry import client_architectures, find_architecture, is_user_defined, split_name
+from hpcfl.utils.user_code import source_checksums
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunPlan:
     """Everything that a run needs to know before it starts; the same on every rank."""
 
     config: Config
-    spec: MethodSpec
+    spec: AlgorithmSpec
     data: Dataset
     clients: tuple[Client, ...]
     class_counts_MK: np.ndarray
@@ -82,7 +82,14 @@ class RunPlan:
             if Path(weights).is_file():
                 with open(weights, "rb") as file:
                     checksums[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+        checksums |= {f"code_{name}": digest for name, digest in source_checksums(self.user_paths).items()}
         return checksums
+
+    @property
+    def user_paths(self) -> list[str]:
+        """The import paths of the user's own networks, algorithm and parts."""
+        networks = [split_name(name)[0] for name in self.architectures if is_user_defined(name)]
+        return [*networks, *(path for path in self.spec.paths if not path.startswith("hpcfl."))]
 
 
 def plan_run(config: Config) -> RunPlan:
@@ -96,14 +103,10 @@ def plan_run(config: Config) -> RunPlan:
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     plan = RunPlan(config, method, data, clients, counts_MK)
-    check_dims(method, *plan.dims)
-    if method.semi and not any(len(client.split.unlabelled) for client in clients):
-        raise BadInput(
-            f"method.semi = {method.semi}: no client has unlabelled samples; "
-            "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
-        )
-    if config.log.distances and (reason := no_iterations_reason(method, *plan.dims)):
-        raise BadInput(f"log.distances = true: {reason}")
+    method.check(plan)
+    for name in plan.architectures:
+        if is_user_defined(name):
+            find_architecture(split_name(name)[0])
     try:
         plan.checksums  # noqa: B018  # computed now, where an unreadable file is still reported as bad input
     except OSError as error:

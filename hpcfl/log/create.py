@@ -18,7 +18,6 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
 from hpcfl.log.writer import EarlierRows, LogWriter
-from hpcfl.methods.rules import remarks
 from hpcfl.models.costs import Cost
 
 
@@ -38,7 +37,7 @@ def create_log(
     attributes = {
         "config": dump_config(plan.config),
         "method": ", ".join(f"{slot} {value}" for slot, value in plan.spec.slots().items()),
-        "remarks": remarks(plan.spec, *plan.dims, plan.config.federation.rounds) or "",
+        "remarks": plan.spec.remarks(plan) or "",
         "seed": plan.config.seed,
         **{f"checksum_{name}": checksum for name, checksum in plan.checksums.items()},
         "unowned_classes": plan.unowned,

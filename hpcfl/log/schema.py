@@ -7,7 +7,7 @@ and docs/log.md follow from the declaration.
 from __future__ import annotations
 
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
+from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
 VERSION, OLDEST = 3, 2
@@ -124,7 +124,7 @@ BASE_METRICS = (
     declare("/prototypes/saved_round", "saved", "i8", "rounds (from 0) of all rows of saved rounds"),
 )
 
-METRICS = (*BASE_METRICS, *PROTOTYPE_METRICS)
+METRICS = (*BASE_METRICS, *PROTOTYPE_METRICS, *BASELINE_METRICS)
 """All metrics that are known: a log of any method holds the first, and those that its method declares."""
 
 COMPONENT_NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}

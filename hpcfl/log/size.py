@@ -19,15 +19,11 @@ STRING_BYTES = 32
 
 def dimension_sizes(plan: RunPlan) -> dict[str, int]:
     """Returns the length of each dimension, without `round` and `saved`, which grow."""
-    log = plan.config.log
     return {
         "client": len(plan.clients),
         "class": plan.dims[0],
         "feature": plan.dims[1],
-        "statistic": 3,
-        "pair": 2,
-        "uploader": len(plan.clients) if log.local_prototypes else 0,
-        "iteration": plan.spec.options.get("iterations", 0) + 1 if log.distances else 0,
+        **plan.spec.dimension_sizes(plan.config),
     }
 
 

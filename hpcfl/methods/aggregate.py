@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,13 +59,14 @@ def _weighted(
 
 
 class Aggregate:
-    """An aggregation without state: a function of the round's uploads."""
+    """An aggregation; its options are `context.options`, and its `state` is checkpointed."""
 
-    def __init__(self, rule: Callable[[Sequence[Upload]], Prototypes]):
-        self.rule = rule
+    def __init__(self, context: MethodContext):
+        self.context = context
 
     def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
-        return self.rule(uploads)
+        """Returns the aggregated prototypes of the uploads of a round."""
+        raise NotImplementedError
 
     def training_uploads(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
         """Returns the uploads that FedTGP's and FedORGP's server trains on."""
@@ -79,6 +80,21 @@ class Aggregate:
         """Restores a checkpointed state."""
 
 
+class Mean(Aggregate):
+    def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
+        return mean(uploads)
+
+
+class Weighted(Aggregate):
+    def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
+        return weighted(uploads)
+
+
+class WeightedLiteral(Aggregate):
+    def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
+        return weighted_literal(uploads)
+
+
 class Ppa(Aggregate):
     """Privacy-preserving aggregation of the sparse-prototype paper, Eq. (10), (11).
 
@@ -88,11 +104,10 @@ class Ppa(Aggregate):
     """
 
     def __init__(self, context: MethodContext):
-        super().__init__(self._sum)
-        self.context = context
+        super().__init__(context)
         self.last_uploads: dict[int, Prototypes] = {}
 
-    def _sum(self, uploads: Sequence[Upload]) -> Prototypes:
+    def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
         """Returns M/seen · K/n Σ n_ij c_ij over the last upload of every client seen so far."""
         self.last_uploads |= {upload.client: upload.prototypes for upload in uploads}
         stored = [self.last_uploads[client] for client in sorted(self.last_uploads)]
@@ -135,11 +150,3 @@ class Ppa(Aggregate):
             value_KD[present_K] = state["rows"][start : start + num_rows]
             self.last_uploads[client] = Prototypes(value_KD, present_K.clone()).to(self.context.device)
             start += num_rows
-
-
-AGGREGATES: dict[str, Callable[[MethodContext], Aggregate]] = {
-    "mean": lambda context: Aggregate(mean),
-    "weighted": lambda context: Aggregate(weighted),
-    "weighted-literal": lambda context: Aggregate(weighted_literal),
-    "ppa": Ppa,
-}

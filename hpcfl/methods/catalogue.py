@@ -5,31 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hpcfl.config.method import DistanceName, MethodConfig, RefinementName
-from hpcfl.errors import BadInput, unknown
-from hpcfl.methods.rules import OPTIONS, TRAINED_BY_SERVER, check_slots
-from hpcfl.methods.spec import SLOTS, MethodSpec
+from pydantic import ValidationError
 
-SERVER_NETWORK: dict[str, Any] = {"server_network": True}
-SOLVER: dict[str, Any] = {"iterations": 500, "stopping": "tangent"}
-DEFAULTS: dict[RefinementName, dict[str, Any]] = {
-    "none": {},
-    "thomson": SOLVER,
-    "simplex": SOLVER,
-    "nonnegative": {},
-    "tgp": {"margin": "max-min", "tau": 100.0, "server_epochs": 100, **SERVER_NETWORK},
-    "orthogonal": {"pull": 1.0, "push": 10.0, "server_epochs": 1, **SERVER_NETWORK},
-}
-"""Default options of each refinement: the values of its paper."""
+from hpcfl.config.loading import error_message
+from hpcfl.config.method import MethodConfig
+from hpcfl.config.section import Section
+from hpcfl.errors import BadInput, nearest, unknown
+from hpcfl.methods.baselines import BASELINES
+from hpcfl.methods.declared_metrics import ACCURACY_TRAINED
+from hpcfl.methods.parts import REFINEMENTS
+from hpcfl.methods.plugins import find_part, load_user_object, registered, user_path
+from hpcfl.methods.rules import check_slots
+from hpcfl.methods.spec import SLOTS, AlgorithmSpec, PrototypeSpec
 
-UNIT_LENGTH = {"thomson", "simplex", "nonnegative"}
-"""Refinements whose prototypes have length 1."""
 GAMMA = {"cifar10": 100.0, "cifar100": 200.0, "flowers102": 200.0, "tinyimagenet": 400.0, "spiral": 10.0}
 GAMMA_DEFAULT = 100.0
 """γ for prototypes of unit length: ProtoNorm's grid search by dataset, its Fig. 2 for the spiral."""
-
-WEIGHTS: dict[DistanceName, float] = {"mse": 10.0, "euclid": 0.1, "cosine": 100.0}
-"""λ used in the literature with each distance; a λ is never used with another distance than its own."""
 
 PROTONORM = "Lee et al., ProtoNorm (Prototype Alignment and Upscaling)"
 FEDTGP = "Zhang et al., FedTGP, AAAI 2024"
@@ -38,15 +29,15 @@ HPCFL = "hpcfl"
 SPARSE = "Sparse prototypes (CPS, PPA, CPKD)"
 FEDSAP = "FedSAP (Scheduled and Adaptive Prototypes)"
 
-CATALOGUE = {
-    "local": MethodSpec(
+PROTOTYPE_METHODS = {
+    "local": PrototypeSpec(
         about="no exchange: the floor every method is compared with",
         paper="–",
         page="local",
         exchange=False,
         infer="head",
     ),
-    "fedproto": MethodSpec(
+    "fedproto": PrototypeSpec(
         about="means of class prototypes; clients align to them and compare with them",
         paper="Tan et al., FedProto, AAAI 2022; Eq. (2)-(6) in ProtoNorm's paper",
         page="fedproto",
@@ -57,7 +48,7 @@ CATALOGUE = {
         # with a single sample and is worse than `local`, so Eq. (3)'s weights and a larger λ are used.
         on={"spiral": {"aggregate": "weighted", "weight": 30.0}},
     ),
-    "protonorm": MethodSpec(
+    "protonorm": PrototypeSpec(
         about="means, moved apart on the sphere (Thomson problem), scaled by γ on the client",
         paper=PROTONORM,
         page="protonorm",
@@ -66,7 +57,7 @@ CATALOGUE = {
         weight=10.0,  # the paper has λ = 1 with Euclid, published code 10 with mse
         infer="global",  # Eq. (6) says local; published code compares with global ones
     ),
-    "fedtgp": MethodSpec(
+    "fedtgp": PrototypeSpec(
         about="prototypes that the server trains by contrastive learning with an adaptive margin",
         paper=FEDTGP,
         page="fedtgp",
@@ -74,28 +65,28 @@ CATALOGUE = {
         weight=10.0,  # the paper's λ = 0.1 belongs to euclid
         infer="global",
     ),
-    "fedtgp-scl": MethodSpec(
+    "fedtgp-scl": PrototypeSpec(
         about="FedTGP's ablation: standard contrastive loss, no margin",
         paper=f"{FEDTGP}, Table 6",
         page="fedtgp",
         refine="tgp",
         options={"margin": "none"},  # Eq. (6)
     ),
-    "fedtgp-fm": MethodSpec(
+    "fedtgp-fm": PrototypeSpec(
         about="FedTGP's ablation: the margin is always τ",
         paper=f"{FEDTGP}, Table 6",
         page="fedtgp",
         refine="tgp",
         options={"margin": "fixed"},  # Eq. (7)
     ),
-    "fedtgp-without-f": MethodSpec(
+    "fedtgp-without-f": PrototypeSpec(
         about="FedTGP's ablation: trainable vectors without the further network F",
         paper=f"{FEDTGP}, Table 6",
         page="fedtgp",
         refine="tgp",
         options={"server_network": False},
     ),
-    "fedorgp": MethodSpec(
+    "fedorgp": PrototypeSpec(
         about="prototypes that the server trains towards orthogonality; clients follow their direction",
         paper=FEDORGP,
         page="fedorgp",
@@ -104,7 +95,7 @@ CATALOGUE = {
         weight=100.0,  # λ_c
         infer="head",
     ),
-    "fedorgp-without-or": MethodSpec(
+    "fedorgp-without-or": PrototypeSpec(
         about="FedORGP's ablation: clients follow the direction of the weighted mean",
         paper=f"{FEDORGP}, Table 5",
         page="fedorgp",
@@ -113,7 +104,7 @@ CATALOGUE = {
         weight=100.0,
         infer="head",
     ),
-    "fedproto-sparse": MethodSpec(
+    "fedproto-sparse": PrototypeSpec(
         about="FedProto with sparse rows, aggregation without class counts, alignment by class frequency",
         paper=SPARSE,
         page="sparse",
@@ -121,7 +112,7 @@ CATALOGUE = {
         sparsity=0.1,  # Eq. (7), (8); s = d/10 and d/2 in Table 1
         class_weights="proportional",  # Eq. (12)
     ),
-    "fedtgp-sparse": MethodSpec(
+    "fedtgp-sparse": PrototypeSpec(
         about="FedTGP with the same three parts",
         paper=SPARSE,
         page="sparse",
@@ -132,7 +123,7 @@ CATALOGUE = {
         sparsity=0.1,
         class_weights="proportional",
     ),
-    "fedsap": MethodSpec(
+    "fedsap": PrototypeSpec(
         about="FedProto with an alignment curriculum and prototypes as proxies of their classes",
         paper=FEDSAP,
         page="fedsap",
@@ -141,7 +132,7 @@ CATALOGUE = {
         proxy=1.0,  # Eq. (8), (9)
         infer="head",
     ),
-    "fedsap-ssl": MethodSpec(
+    "fedsap-ssl": PrototypeSpec(
         about="FedSAP, followed by rounds that learn from unlabelled samples too",
         paper=FEDSAP,
         page="fedsap",
@@ -151,7 +142,7 @@ CATALOGUE = {
         semi=100,  # Eq. (10)-(14), after 100 supervised rounds
         infer="head",
     ),
-    "simplex": MethodSpec(
+    "simplex": PrototypeSpec(
         about="the exact minimum of ProtoNorm's energy nearest to the round's means, by direction",
         paper=HPCFL,
         page="simplex",
@@ -159,7 +150,7 @@ CATALOGUE = {
         distance="cosine",
         weight=100.0,
     ),
-    "simplex-fixed": MethodSpec(
+    "simplex-fixed": PrototypeSpec(
         about="control: a simplex drawn from the seed; nothing is ever exchanged",
         paper=HPCFL,
         page="simplex",
@@ -168,7 +159,7 @@ CATALOGUE = {
         distance="cosine",
         weight=100.0,
     ),
-    "anchor": MethodSpec(
+    "anchor": PrototypeSpec(
         about="every class owns its dimensions, chosen from the first round's means; then nothing travels",
         paper=HPCFL,
         page="anchor",
@@ -178,7 +169,7 @@ CATALOGUE = {
         weight=100.0,
         infer="head",
     ),
-    "anchor-fixed": MethodSpec(
+    "anchor-fixed": PrototypeSpec(
         about="control: the same, with dimensions drawn from the seed; nothing is ever exchanged",
         paper=HPCFL,
         page="anchor",
@@ -191,16 +182,86 @@ CATALOGUE = {
 }
 
 
-def method_spec(settings: MethodConfig, data: str) -> MethodSpec:
-    """Returns the catalogue's entry for a dataset, with the slots that the configuration sets."""
-    if settings.name not in CATALOGUE:
-        raise unknown("method.name", settings.name, CATALOGUE)
-    entry = CATALOGUE[settings.name]
+CATALOGUE: dict[str, AlgorithmSpec] = {**PROTOTYPE_METHODS, **BASELINES}
+
+
+def method_spec(settings: MethodConfig, data: str) -> AlgorithmSpec:
+    """Returns the catalogue's entry for a dataset, with what the configuration sets."""
+    entry = CATALOGUE.get(settings.name) or user_algorithm(settings.name)
+    if isinstance(entry, PrototypeSpec):
+        return _prototype_spec(entry, settings, data)
+    given = _given(settings)
+    infer = given.pop("infer", entry.infer)
+    if infer not in ("head", "trained") or (infer == "trained" and ACCURACY_TRAINED not in entry.metrics):
+        raise BadInput(f"method.infer = {infer!r}: method {settings.name!r} has no such inference")
+    return replace(entry, infer=infer, settings=_options(entry.Options, given, settings.name))
+
+
+def user_algorithm(name: str) -> AlgorithmSpec:
+    """Returns the entry of an algorithm that is given by import path or entry point."""
+    path = user_path(name)
+    if path is None:
+        raise unknown("method.name", name, [*CATALOGUE, *registered()])
+    found = load_user_object("name", path)
+    trained = (ACCURACY_TRAINED,) if found.download_changes != "nothing" else ()
+    return AlgorithmSpec(
+        about=(found.__doc__ or "").strip().partition("\n")[0],
+        paper="–",
+        page="",
+        algorithm=path,
+        Options=found.Options,
+        metrics=(*found.metrics, *trained),
+        equal_heads=found.equal_heads,
+    )
+
+
+def _given(settings: MethodConfig) -> dict[str, Any]:
+    """Returns the keys beside the name that the configuration sets to another value than the default."""
+    defaults = {name: field.default for name, field in MethodConfig.model_fields.items()}
+    return {
+        key: value
+        for key, value in settings.model_dump().items()
+        if key != "name" and (key not in defaults or value != defaults[key])
+    }
+
+
+def _options(options: type[Section], given: dict[str, Any], owner: str) -> Section:
+    """Returns checked options; raises BadInput with the full key."""
+    for key in given.keys() - options.model_fields.keys():
+        if key in MethodConfig.model_fields or key in OPTION_OWNERS:
+            raise BadInput(f"method.{key} = {given[key]!r}: {owner!r} has no such option")
+        raise unknown_key(key, options)
+    try:
+        return options.model_validate(given)
+    except ValidationError as error:
+        raise BadInput(error_message(error, "method")) from None
+
+
+def unknown_key(key: str, *options: type[Section]) -> BadInput:
+    """Returns the error for a key of [method] that neither a method nor one of its parts has."""
+    known = [*MethodConfig.model_fields, *OPTION_OWNERS]
+    known += [name for each in options for name in each.model_fields]
+    return BadInput(f"unknown key method.{key}{nearest(f'method.{key}', [f'method.{k}' for k in known])}")
+
+
+OPTION_OWNERS: dict[str, list[str]] = {}
+"""The refinements that have an option."""
+for _name, _part in REFINEMENTS.items():
+    for _key in _part.Options.model_fields:
+        OPTION_OWNERS.setdefault(_key, []).append(_name)
+
+
+def _prototype_spec(entry: PrototypeSpec, settings: MethodConfig, data: str) -> PrototypeSpec:
+    """Returns an entry of the prototype methods with the slots and options that the configuration sets."""
     entry = replace(entry, **entry.on.get(data, {}))
     slots = settings.model_dump(include={*SLOTS}, exclude_none=True)
-    options = settings.model_dump(include={*OPTIONS}, exclude_none=True)
+    options = dict(settings.model_extra or {})
+    if settings.infer == "trained":
+        raise BadInput("method.infer = 'trained': prototypes do not change a client's head")
     if not entry.exchange:
         for slot in sorted((slots.keys() | options.keys()) - {"infer"}):
+            if slot not in SLOTS and slot not in OPTION_OWNERS:
+                raise unknown_key(slot)
             raise BadInput(f"method.{slot}: {settings.name!r} exchanges nothing and has no such slot")
         if settings.infer == "global":
             raise BadInput(f"method.infer = 'global': method {settings.name!r} has no global prototypes")
@@ -208,22 +269,36 @@ def method_spec(settings: MethodConfig, data: str) -> MethodSpec:
             raise BadInput(f"method.forget = true: method {settings.name!r} has no global prototypes")
         return replace(entry, **slots)
     if settings.distance not in (None, entry.distance) and settings.weight is None:
-        if settings.distance not in WEIGHTS:
+        weight = find_part("distance", str(settings.distance)).weight
+        if weight is None:
             raise BadInput(f"method.distance = {settings.distance!r}: needs its own method.weight")
-        slots["weight"] = WEIGHTS[settings.distance]
+        slots["weight"] = weight
     spec = replace(entry, **slots)
-    trained = spec.refine in TRAINED_BY_SERVER and spec.aggregate != "ppa"
-    if settings.aggregate is None and (trained or spec.anchor == "seed"):
+    refinement, aggregation = spec.refinement, spec.aggregation
+    if settings.aggregate is None and (
+        spec.anchor == "seed" or (refinement.learns and not aggregation.sends_products)
+    ):
         spec = replace(spec, aggregate="mean")  # they do not use the aggregate
-    entry_options = dict(entry.options) if spec.refine == entry.refine else {}
-    spec = replace(spec, options=DEFAULTS[spec.refine] | entry_options | options)
+    known = {**refinement.Options.model_fields, **spec.aggregation.Options.model_fields}
+    for key, value in options.items():
+        if key not in known and key in OPTION_OWNERS:
+            owners = " and ".join(OPTION_OWNERS[key])
+            raise BadInput(f"method.{key} = {value!r}: belongs to refine = {owners}, not to {spec.refine!r}")
+        if key not in known:
+            raise unknown_key(key, refinement.Options, spec.aggregation.Options)
+    checked: dict[str, Any] = {}
+    for part in (refinement, spec.aggregation):
+        own = {key: value for key, value in options.items() if key in part.Options.model_fields}
+        defaults = dict(entry.options) if spec.refine == entry.refine and part is refinement else {}
+        checked |= _options(part.Options, defaults | own, spec.refine).model_dump()
+    spec = replace(spec, options=checked)
     check_slots(spec, slots | options, settings.forget)
     if settings.scale is None:
         spec = replace(spec, scale=_scale(spec, data))
     return spec
 
 
-def _scale(spec: MethodSpec, data: str) -> float:
-    """Returns γ of the dataset for prototypes of unit length; 1 otherwise and for the cosine distance."""
-    unit_length = spec.refine in UNIT_LENGTH or spec.anchor == "seed"
-    return GAMMA.get(data, GAMMA_DEFAULT) if unit_length and spec.distance != "cosine" else 1.0
+def _scale(spec: PrototypeSpec, data: str) -> float:
+    """Returns γ of the dataset for prototypes of unit length; 1 otherwise and where only angles count."""
+    unit_length = spec.refinement.unit_length or spec.anchor == "seed"
+    return GAMMA.get(data, GAMMA_DEFAULT) if unit_length and not spec.distance_part.by_angle else 1.0

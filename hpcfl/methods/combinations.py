@@ -5,27 +5,19 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, get_args
 
-from hpcfl.config.method import (
-    AggregateName,
-    AnchorName,
-    ClassWeightsName,
-    CurriculumName,
-    DistanceName,
-    InferenceName,
-    MethodConfig,
-    RefinementName,
-)
+from hpcfl.config.method import AnchorName, ClassWeightsName, CurriculumName, MethodConfig
 from hpcfl.errors import BadInput
 from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.parts import AGGREGATES, DISTANCES, REFINEMENTS
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "refine": get_args(RefinementName),
-    "aggregate": get_args(AggregateName),
+    "refine": tuple(REFINEMENTS),
+    "aggregate": tuple(AGGREGATES),
     "anchor": get_args(AnchorName),
-    "distance": get_args(DistanceName),
+    "distance": tuple(DISTANCES),
     "scale": (2.0,),
     "sparsity": (0.5,),
-    "infer": get_args(InferenceName),
+    "infer": ("head", "global", "local"),
     "prototypes": ("eval", "running"),
     "forget": (True,),
     "own_classes": (True,),

@@ -1,8 +1,17 @@
-"""The metrics that prototype methods add to those of every run. No torch here."""
+"""The metrics that methods add to those of every run. No torch here."""
 
 from __future__ import annotations
 
 from hpcfl.metrics.metric import declare, evaluated, trained
+
+ACCURACY_TRAINED = declare(
+    "/client/accuracy_trained",
+    "round client",
+    "f8",
+    "accuracy by the head after training, before the next download; accuracy_head is after it",
+    evaluated("accuracy_trained"),
+)
+"""Of algorithms whose download changes the head or the network."""
 
 PROTOTYPE_METRICS = (
     declare(
@@ -131,3 +140,19 @@ PROTOTYPE_METRICS = (
         "/refine/distances", "saved iteration statistic", "f8", "pairwise, by iteration; if log.distances"
     ),
 )
+
+SERVER_METRICS = tuple(
+    metric for metric in PROTOTYPE_METRICS if metric.path in ("/refine/iterations", "/refine/loss")
+)
+"""Of algorithms whose server trains by SGD."""
+DISTILL_METRICS = (
+    declare(
+        "/round/loss_distill",
+        "round",
+        "f8",
+        "distillation part: to the mean logits of the label; NaN: none",
+        trained("distill", "sample mean"),
+    ),
+)
+BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS)
+"""The metrics of baselines that no prototype method has."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from hpcfl.methods.plugins import load
 from hpcfl.methods.prototypes import Prototypes
-from hpcfl.methods.spec import MethodSpec
+from hpcfl.methods.spec import PrototypeSpec
 
 
 def mse(z_BD: Tensor, target_BD: Tensor) -> Tensor:
@@ -34,14 +36,6 @@ def squared_euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
 def cosine(z_BD: Tensor, target_BD: Tensor) -> Tensor:
     """Returns 1 − cosine, L_R of FedORGP's Eq. (8); eps keeps gradients finite for features near zero."""
     return 1 - (normalize(z_BD, eps=1e-6) * normalize(target_BD, eps=1e-6)).sum(1)
-
-
-DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mse": mse,
-    "euclid": euclid,
-    "sq": squared_euclid,
-    "cosine": cosine,
-}
 
 
 def proxy(z_BD: Tensor, y_B: Tensor, target: Prototypes, scale: float) -> Tensor:
@@ -81,8 +75,13 @@ class LocalLoss:
     the mean's denominator. `proxy` is FedSAP's (9), `consistency` its (12).
     """
 
-    spec: MethodSpec
+    spec: PrototypeSpec
     mask_KD: Tensor | None = None
+
+    @cached_property
+    def distance(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """The distance of features to the prototypes of their labels, [B, D] and [B, D] → [B]."""
+        return load(self.spec.distance_part.path)
 
     def weight(self, t: int) -> float:
         """Returns λ in round t (from 0): FedSAP Eq. (7), with a start round and any shape."""
@@ -126,7 +125,7 @@ class BoundLoss:
             y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & in_batch_K
         if mask_KD is not None and spec.masked != "never":  # mse still divides by d
             z_BD = z_BD * mask_KD[y_B]
-        distance_B = DISTANCES[spec.distance](z_BD, self.target.value_KD[y_B])
+        distance_B = self.local_loss.distance(z_BD, self.target.value_KD[y_B])
         if spec.class_weights != "equal":
             distance_B = distance_B * self.beta_K[y_B]
         distance_B = torch.where(present_K[y_B], distance_B, 0.0)

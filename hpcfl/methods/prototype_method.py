@@ -1,4 +1,4 @@
-"""A prototype method that computes: built from a `MethodSpec`."""
+"""A prototype method that computes: built from a `PrototypeSpec`."""
 
 from __future__ import annotations
 
@@ -11,35 +11,22 @@ from torch import Tensor
 
 from hpcfl.config.schema import Config
 from hpcfl.methods import sparse
-from hpcfl.methods.aggregate import AGGREGATES, Aggregate, Upload
+from hpcfl.methods.aggregate import Aggregate, Upload
 from hpcfl.methods.context import MethodContext
 from hpcfl.methods.infer import nearest_masked_N, nearest_N
 from hpcfl.methods.local_loss import LocalLoss
+from hpcfl.methods.plugins import load
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Refinement
-from hpcfl.methods.refine.nonnegative import Nonnegative
-from hpcfl.methods.refine.orthogonal import Orthogonal
-from hpcfl.methods.refine.simplex import Simplex
-from hpcfl.methods.refine.tgp import Tgp
-from hpcfl.methods.refine.thomson import Thomson
-from hpcfl.methods.spec import MethodSpec
+from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.methods.sphere import keyed_direction
-
-REFINEMENTS: dict[str, type[Refinement]] = {
-    "none": Refinement,
-    "thomson": Thomson,
-    "tgp": Tgp,
-    "orthogonal": Orthogonal,
-    "simplex": Simplex,
-    "nonnegative": Nonnegative,
-}
 
 
 @dataclass(frozen=True)
 class PrototypeMethod:
     """Aggregation and refinement on the server, local loss and inference on the clients."""
 
-    spec: MethodSpec
+    spec: PrototypeSpec
     aggregate: Aggregate
     refine: Refinement
     local_loss: LocalLoss
@@ -85,7 +72,7 @@ class PrototypeMethod:
 
     def nearest_N(self, z_ND: Tensor, prototypes: Prototypes) -> Tensor:
         """Returns the class of the nearest prototype, by angle if the local loss is, else by distance."""
-        by_angle, mask_KD = self.spec.distance == "cosine", self.local_loss.mask_KD
+        by_angle, mask_KD = self.spec.distance_part.by_angle, self.local_loss.mask_KD
         if self.spec.masked == "always" and mask_KD is not None:
             return nearest_masked_N(z_ND, prototypes, mask_KD, by_angle)
         return nearest_N(z_ND, prototypes, by_angle)
@@ -94,11 +81,6 @@ class PrototypeMethod:
         """Returns the server's tensors to checkpoint, by name; the global prototypes are saved apart."""
         parts = {"aggregate": self.aggregate.state(), "refine": self.refine.state()}
         return {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
-
-    def load_arrays(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restores the arrays of a checkpoint whose names begin with `method.`."""
-        arrays = {k.removeprefix("method."): v for k, v in state.items() if k.startswith("method.")}
-        self.load({name: torch.from_numpy(value) for name, value in arrays.items()})
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restores a checkpointed state."""
@@ -121,7 +103,7 @@ class PrototypeMethod:
 
 
 def build_method(
-    spec: MethodSpec,
+    spec: PrototypeSpec,
     config: Config,
     dims: tuple[int, int],
     device: torch.device | str = "cpu",
@@ -145,8 +127,8 @@ def build_method(
     )
     return PrototypeMethod(
         spec=spec,
-        aggregate=AGGREGATES[spec.aggregate](context),
-        refine=REFINEMENTS[spec.refine](context),
+        aggregate=load(spec.aggregation.path)(context),
+        refine=load(spec.refinement.path)(context),
         local_loss=LocalLoss(spec, mask_KD),
         forget=config.method.forget,
     )

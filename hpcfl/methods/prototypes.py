@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from hpcfl.exchange.payload import ClassRows
 
-@dataclass(frozen=True, eq=False)
-class Prototypes:
-    """The prototypes of a client or the server; where `present_K` is False the row is zero."""
-
-    value_KD: Tensor
-    present_K: Tensor
-
-    @staticmethod
-    def none(classes: int, features: int) -> Prototypes:
-        """Returns prototypes without any present class."""
-        return Prototypes(torch.zeros(classes, features), torch.zeros(classes, dtype=torch.bool))
-
-    def equals(self, other: Prototypes) -> bool:
-        """Returns whether both are equal bit for bit."""
-        return torch.equal(self.present_K, other.present_K) and torch.equal(self.value_KD, other.value_KD)
-
-    @property
-    def finite(self) -> bool:
-        return bool(self.value_KD.isfinite().all())
-
-    def to(self, device: torch.device) -> Prototypes:
-        return Prototypes(self.value_KD.to(device), self.present_K.to(device))
+Prototypes = ClassRows
+"""The prototypes of a client or of the server: class rows of features."""
 
 
 class ClassMeans:

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import comb
 from typing import TYPE_CHECKING, Any
 
 from hpcfl.errors import BadInput
 from hpcfl.methods import sparse
 
 if TYPE_CHECKING:
-    from hpcfl.methods.spec import MethodSpec
+    from hpcfl.methods.spec import Plan, PrototypeSpec
 
-TRAINED_BY_SERVER = ("tgp", "orthogonal")
-"""Refinements whose prototypes the server trains by SGD."""
-OPTIONS = {
-    "iterations": ("thomson", "simplex"),
-    "stopping": ("thomson", "simplex"),
-    "server_epochs": TRAINED_BY_SERVER,
-    "server_network": TRAINED_BY_SERVER,
-    "margin": ("tgp",),
-    "tau": ("tgp",),
-    "pull": ("orthogonal",),
-    "push": ("orthogonal",),
-}
-"""The refinements that have an option."""
 DEPENDS_ON = {
     "masked": ("sparsity", 0),
     **dict.fromkeys(("curriculum_start", "curriculum_end"), ("curriculum", "constant")),
@@ -33,19 +19,10 @@ DEPENDS_ON = {
 }
 """Slots that have no effect if another slot has this value."""
 
-NO_MASKS = {
-    "simplex": "has entries in every dimension, which masks forbid",
-    "nonnegative": "chooses every class's dimensions itself",
-}
-"""Refinements that cannot be combined with masks, and why."""
 
-
-def check_slots(spec: MethodSpec, user_set: Mapping[str, Any], forget: bool) -> None:
+def check_slots(spec: PrototypeSpec, user_set: Mapping[str, Any], forget: bool) -> None:
     """Raises BadInput if slots contradict each other; `user_set` are those that the configuration sets."""
     for key, value in user_set.items():
-        if key in OPTIONS and spec.refine not in OPTIONS[key]:
-            owners = " and ".join(OPTIONS[key])
-            raise BadInput(f"method.{key} = {value!r}: belongs to refine = {owners}, not to {spec.refine!r}")
         other, off = DEPENDS_ON.get(key, ("", None))
         if other and value and getattr(spec, other) == off:
             raise BadInput(f"method.{key} = {value!r}: means nothing with method.{other} = {off!r}")
@@ -54,20 +31,21 @@ def check_slots(spec: MethodSpec, user_set: Mapping[str, Any], forget: bool) -> 
             f"method.curriculum_end = {spec.curriculum_end}: must come after "
             f"method.curriculum_start = {spec.curriculum_start}"
         )
-    if spec.refine == "orthogonal" and not spec.options["pull"] and not spec.options["push"]:
+    if spec.options.get("pull") == spec.options.get("push") == 0:
         raise BadInput("method.pull = 0, method.push = 0: nothing is left to learn from")
-    if "tau" in user_set and spec.options["margin"] == "none":
+    if "tau" in user_set and spec.options.get("margin") == "none":
         raise BadInput(f"method.tau = {user_set['tau']}: with margin = 'none' there is no margin")
     if reason := contradiction(spec, "scale" in user_set, forget):
         raise BadInput(reason)
 
 
-def contradiction(spec: MethodSpec, scale_set: bool, forget: bool) -> str | None:
+def contradiction(spec: PrototypeSpec, scale_set: bool, forget: bool) -> str | None:
     """Returns why a combination of slots is impossible, or None."""
     refine, anchor = spec.refine, spec.anchor
-    if refine in TRAINED_BY_SERVER and spec.fixed:
+    refinement, aggregation = spec.refinement, spec.aggregation
+    if refinement.learns and spec.fixed:
         return f"method.anchor = {anchor!r}: refine = {refine!r} learns from the uploads of every round"
-    if refine in TRAINED_BY_SERVER and spec.aggregate not in ("mean", "ppa"):
+    if refinement.learns and spec.aggregate != "mean" and not aggregation.sends_products:
         return (
             f"method.aggregate = {spec.aggregate!r}: refine = {refine!r} learns from each client's own "
             "prototypes, not from an aggregate"
@@ -76,64 +54,70 @@ def contradiction(spec: MethodSpec, scale_set: bool, forget: bool) -> str | None
         return f"method.aggregate = {spec.aggregate!r}: with anchor = 'seed' nothing is ever uploaded"
     if spec.fixed and forget:
         return f"method.forget = true: with anchor = {anchor!r} prototypes are settled once and never dropped"
-    if spec.aggregate == "ppa" and forget:
-        return "method.forget = true: aggregate = 'ppa' goes on with every client's last upload"
-    if spec.aggregate == "ppa" and anchor == "first":
+    if aggregation.keeps_uploads and forget:
+        return f"method.forget = true: aggregate = {spec.aggregate!r} goes on with every client's last upload"
+    if aggregation.keeps_uploads and anchor == "first":
         return (
-            "method.aggregate = 'ppa': anchor = 'first' settles lengths before every client was heard, which "
-            "its sum needs"
+            f"method.aggregate = {spec.aggregate!r}: anchor = 'first' settles lengths before every client "
+            "was heard, which its sum needs"
         )
-    if spec.sparsity and refine in NO_MASKS:
-        return f"method.sparsity = {spec.sparsity}: refine = {refine!r} {NO_MASKS[refine]}"
+    if spec.sparsity and refinement.no_masks:
+        return f"method.sparsity = {spec.sparsity}: refine = {refine!r} {refinement.no_masks}"
     if spec.sparsity and anchor == "seed":
         return f"method.sparsity = {spec.sparsity}: with anchor = 'seed' nothing ever travels"
-    if spec.distance == "cosine" and scale_set and spec.scale != 1:
-        return f"method.scale = {spec.scale}: distance = 'cosine' compares directions, not lengths"
+    if spec.distance_part.by_angle and scale_set and spec.scale != 1:
+        return f"method.scale = {spec.scale}: distance = {spec.distance!r} compares directions, not lengths"
     return None
 
 
-def check_dims(spec: MethodSpec, classes: int, features: int) -> None:
+def check_plan(spec: PrototypeSpec, plan: Plan) -> None:
+    """Raises BadInput if a method is impossible for the data, networks and split of a run."""
+    check_dims(spec, *plan.dims)
+    if spec.semi and not any(len(client.split.unlabelled) for client in plan.clients):
+        raise BadInput(
+            f"method.semi = {spec.semi}: no client has unlabelled samples; "
+            "set partition.name = 'nway_kshot' and partition.unlabelled, or method.semi = 0"
+        )
+    if plan.config.log.distances and (reason := no_iterations_reason(spec, *plan.dims)):
+        raise BadInput(f"log.distances = true: {reason}")
+
+
+def check_dims(spec: PrototypeSpec, classes: int, features: int) -> None:
     """Raises BadInput if a method is impossible with so many classes or features."""
     if not spec.exchange:
         return
     if spec.sparsity > features:
         raise BadInput(f"method.sparsity = {spec.sparsity}: models.features has only {features} dimensions")
-    if spec.refine in ("thomson", "orthogonal") and sparse.disjoint(classes, features, spec.sparsity):
+    refinement = spec.refinement
+    if refinement.only_separates and sparse.disjoint(classes, features, spec.sparsity):
         raise BadInput(
             f"method.sparsity = {spec.sparsity}: {classes} classes in {features} dimensions share none, "
             f"so they are orthogonal and refine = {spec.refine!r} has nothing to do"
         )
-    if spec.refine == "none":
-        return
-    if classes < 2:
+    if classes < refinement.min_classes:
         raise BadInput(f"method.refine = {spec.refine!r}: needs two classes, the data has {classes}")
-    if spec.refine in ("thomson", "simplex") and features < 2:
+    if features < refinement.min_features:
         raise BadInput(f"models.features = {features}: refine = {spec.refine!r} needs 2 or more")
-    max_sets = max(features, comb(features, features // 2))
-    if spec.refine == "nonnegative" and classes > max_sets:
-        raise BadInput(
-            f"models.features = {features}: refine = 'nonnegative' has at most {max_sets} different sets of "
-            f"dimensions, the data has {classes} classes"
-        )
+    if reason := refinement.impossible(classes, features):
+        raise BadInput(f"models.features = {features}: refine = {spec.refine!r} {reason}")
 
 
-def no_iterations_reason(spec: MethodSpec, classes: int, features: int) -> str | None:
+def no_iterations_reason(spec: PrototypeSpec, classes: int, features: int) -> str | None:
     """Returns why the Thomson solver never runs with this method, or None if it does."""
     if "iterations" not in spec.options:
         return f"refine = {spec.refine!r} has no iterations"
     if spec.anchor == "seed":
         return "with anchor = 'seed' nothing is refined in any round"
-    if spec.refine == "simplex" and classes <= features + 1:
-        return f"refine = 'simplex' has no iterations for {classes} classes in {features} dimensions"
-    return None
+    return spec.refinement.no_iterations(classes, features) or None
 
 
-def remarks(spec: MethodSpec, classes: int, features: int, rounds: int) -> list[str]:
+def remarks(spec: PrototypeSpec, classes: int, features: int, rounds: int) -> list[str]:
     """Returns sentences that a user should know about this combination."""
-    return [*_geometry(spec, classes, features), *_phases(spec, rounds)]
+    geometry = spec.refinement.remark(classes, features)
+    return [*([geometry] if geometry else []), *_phases(spec, rounds)]
 
 
-def _phases(spec: MethodSpec, rounds: int) -> list[str]:
+def _phases(spec: PrototypeSpec, rounds: int) -> list[str]:
     """Returns the parts of the curriculum and semi-supervised phase that the run does not reach."""
     notes = []
     start, end = spec.curriculum_start, spec.curriculum_end
@@ -148,16 +132,3 @@ def _phases(spec: MethodSpec, rounds: int) -> list[str]:
             f"unlabelled samples are used after round {spec.semi}, the run ends before (method.semi)"
         )
     return notes
-
-
-def _geometry(spec: MethodSpec, classes: int, features: int) -> list[str]:
-    """Returns whether there are too many classes for orthogonal or simplex prototypes in D dimensions."""
-    if spec.refine == "nonnegative" and classes > features:
-        return [
-            f"{classes} classes share {features} dimensions by Hamming distance: they cannot be orthogonal"
-        ]
-    if spec.refine == "simplex" and classes > features + 1:
-        return [
-            f"{classes} classes have no regular simplex in {features} dimensions: Thomson, improved by L-BFGS"
-        ]
-    return []

@@ -1,39 +1,104 @@
-"""The specification of a method: a value for every slot. Does not import torch."""
+"""What is known of an algorithm before torch is loaded; prototype methods as a value for every slot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
-from hpcfl.config.method import (
-    AggregateName,
-    AnchorName,
-    ClassWeightsName,
-    CurriculumName,
-    DistanceName,
-    InferenceName,
-    MaskedName,
-    RefinementName,
-)
+from hpcfl.config.method import AnchorName, ClassWeightsName, CurriculumName, InferenceName, MaskedName
+from hpcfl.config.schema import Config
+from hpcfl.config.section import Section
+from hpcfl.errors import BadInput
 from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
+from hpcfl.methods.parts import AggregatePart, DistancePart, NoOptions, RefinementPart
+from hpcfl.methods.plugins import find_part
 from hpcfl.metrics.metric import Metric
 
 
+class PlannedClient(Protocol):
+    """A client of a `Plan`."""
+
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def split(self) -> Any: ...
+
+
+class Plan(Protocol):
+    """What is known of a run before torch is loaded; a `RunPlan` has it."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def clients(self) -> Sequence[PlannedClient]: ...
+    @property
+    def dims(self) -> tuple[int, int]: ...
+
+
 @dataclass(frozen=True, kw_only=True)
-class MethodSpec:
-    """A method as a value for every slot; the slots are the keys of [method] in the configuration."""
+class AlgorithmSpec:
+    """A catalogue entry: an algorithm with its options."""
 
     about: str
     paper: str
     page: str
-    """The page under docs/methods/."""
+    """The page under docs/methods/; empty: none."""
+    algorithm: str
+    """Its class, as `module:Class`."""
+    infer: InferenceName = "head"
+    """The inference whose accuracy counts."""
+    Options: type[Section] = NoOptions
+    settings: Section = field(default_factory=NoOptions)
+    """Its options in a run."""
+    metrics: tuple[Metric, ...] = ()
+    """The metrics that it adds to those of every run."""
+    equal_heads: bool = False
+    """Whether all clients must have the same head."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The import paths of the algorithm and its parts."""
+        return (self.algorithm,)
+
+    def slots(self) -> dict[str, Any]:
+        """Returns the choices to display."""
+        return {"infer": self.infer} | self.settings.model_dump()
+
+    def dimension_sizes(self, config: Config) -> dict[str, int]:
+        """Returns the lengths of its metrics' own dimensions, beside client, class and feature."""
+        return {}
+
+    def check(self, plan: Plan) -> None:
+        """Raises BadInput if a run is impossible, as far as can be known before torch is loaded."""
+        heads = {client.architecture.partition("/")[2] or "linear" for client in plan.clients}
+        if self.equal_heads and len(heads) > 1:
+            raise BadInput(
+                f"method.name = {plan.config.method.name!r}: has one head for all clients, but these have "
+                f"{', '.join(sorted(heads))} (models.head)"
+            )
+
+    def remarks(self, plan: Plan) -> list[str]:
+        """Returns sentences that a user should know about a run."""
+        return []
+
+    def not_planned(self) -> list[str]:
+        """Returns sentences about work that `hpcfl plan` does not count."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypeSpec(AlgorithmSpec):
+    """A prototype method as a value for every slot; the slots are the keys of [method]."""
+
+    algorithm: str = "hpcfl.algorithms.prototype_algorithm:PrototypeAlgorithm"
+    metrics: tuple[Metric, ...] = PROTOTYPE_METRICS
     exchange: bool = True
     """Whether there are global prototypes; if not, clients only train locally."""
-    aggregate: AggregateName = "mean"
-    refine: RefinementName = "none"
+    aggregate: str = "mean"
+    refine: str = "none"
     anchor: AnchorName = "round"
-    distance: DistanceName = "mse"
+    distance: str = "mse"
     weight: float = 10.0
     scale: float = 1.0
     infer: InferenceName = "global"
@@ -52,7 +117,7 @@ class MethodSpec:
     margin_quantile: float = 0.5
     distance_quantile: float = 0.9
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the refinement; a catalogue entry names those that differ from DEFAULTS."""
+    """Options of the refinement; a catalogue entry names those that differ from its defaults."""
     on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Slots that have another value on a dataset, by its name."""
 
@@ -65,10 +130,48 @@ class MethodSpec:
             name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]
         } | dict(self.options)
 
+    def dimension_sizes(self, config: Config) -> dict[str, int]:
+        log = config.log
+        return {
+            "statistic": 3,
+            "pair": 2,
+            "uploader": config.federation.clients if log.local_prototypes else 0,
+            "iteration": self.options.get("iterations", 0) + 1 if log.distances else 0,
+        }
+
+    def check(self, plan: Plan) -> None:
+        from hpcfl.methods.rules import check_plan
+
+        check_plan(self, plan)
+
+    def remarks(self, plan: Plan) -> list[str]:
+        from hpcfl.methods.rules import remarks
+
+        return remarks(self, *plan.dims, plan.config.federation.rounds)
+
+    def not_planned(self) -> list[str]:
+        if not self.semi:
+            return []
+        return [f"after round {self.semi} unlabelled samples add work and memory: not counted"]
+
     @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that the method adds to those of every run."""
-        return PROTOTYPE_METRICS
+    def paths(self) -> tuple[str, ...]:
+        return self.algorithm, self.aggregation.path, self.refinement.path, self.distance_part.path
+
+    @property
+    def refinement(self) -> RefinementPart:
+        """What the refinement declares about itself."""
+        return find_part("refine", self.refine)
+
+    @property
+    def aggregation(self) -> AggregatePart:
+        """What the aggregation declares about itself."""
+        return find_part("aggregate", self.aggregate)
+
+    @property
+    def distance_part(self) -> DistancePart:
+        """What the distance declares about itself."""
+        return find_part("distance", self.distance)
 
     @property
     def fixed(self) -> bool:
@@ -83,15 +186,16 @@ class MethodSpec:
     @property
     def sends_counts(self) -> bool:
         """Whether clients upload sample counts: only if the server weights by them."""
-        return self.has_uploads and self.aggregate in ("weighted", "weighted-literal")
+        return self.has_uploads and self.aggregation.needs_counts
 
     @property
     def sends_products(self) -> bool:
         """Whether clients upload n_ij c_ij instead of c_ij."""
-        return self.aggregate == "ppa"
+        return self.aggregation.sends_products
 
 
 MAIN = ("aggregate", "refine", "anchor", "distance", "weight", "scale", "infer")
 """The slots that are always displayed."""
-DEFAULT = {f.name: f.default for f in fields(MethodSpec)}
-SLOTS = tuple(name for name in DEFAULT if name not in ("about", "paper", "page", "exchange", "options", "on"))
+DEFAULT = {f.name: f.default for f in fields(PrototypeSpec)}
+_NO_SLOTS = {*(f.name for f in fields(AlgorithmSpec)), *MAIN, "exchange", "options", "on"}
+SLOTS = (*MAIN, *(name for name in DEFAULT if name not in _NO_SLOTS))

@@ -5,17 +5,14 @@ Builders import torch only when called, so names are checked before torch is loa
 
 from __future__ import annotations
 
-import importlib
 import math
-import os
-import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcfl.config.schema import ModelsConfig
 from hpcfl.errors import BadInput, unknown
+from hpcfl.utils.user_code import IMPORT_PATH, import_object
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,9 +49,6 @@ HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 """Groups of heads: FedTGP's heterogeneous classifiers; client i gets head i modulo the group's size."""
 
-IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""The import path of a user's own architecture: `mypackage.nets:tiny`."""
-
 
 def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable[[Builder], Builder]:
     """Returns a decorator: the function's name is the key, its docstring's first line the description."""
@@ -71,13 +65,7 @@ def find_architecture(name: str) -> Architecture:
     """Returns an architecture by name or import path; the working directory is searched too."""
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
-    module, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        build = getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit) as error:
-        raise BadInput(f"models: {name} cannot be imported ({type(error).__name__}: {error})") from None
+    build = import_object("models", name)
     if not callable(build):
         raise BadInput(f"models: {name} is not a function (shape, features) → network")
     return Architecture(build, "your own", "–")

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import torch
 
+from hpcfl.algorithms.algorithm import Algorithm
+from hpcfl.algorithms.build import build_algorithm
+from hpcfl.exchange.codec import Codec
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.rules import TRAINED_BY_SERVER
-from hpcfl.methods.sparse import masks
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine, format_gib
 from hpcfl.runtime.devices import device_for
@@ -83,8 +85,7 @@ class Forecast:
     @property
     def passes(self) -> int:
         """Work on a training sample in a round, in forward passes."""
-        train, method = self.plan.config.train, self.plan.config.method
-        return train.epochs * (1 + BACKWARD) + (method.prototypes == "eval")
+        return self.plan.config.train.epochs * (1 + BACKWARD) + self.algorithm.passes_after_training
 
     @property
     def flops(self) -> tuple[float, float]:
@@ -99,20 +100,28 @@ class Forecast:
                 changed.clear()
         return train / len(self.participants), evaluate / len(self.participants)
 
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        return build_algorithm(self.plan, torch.device("cpu"))
+
     @property
     def bytes(self) -> tuple[float, float]:
-        """Mean bytes of prototype rows up and down in a round after the first, as the papers count.
+        """Mean bytes up and down in a round after the first, as the papers count.
 
-        They are 0 where prototypes are fixed from then on (method.anchor).
+        They are 0 where the download is made once.
         """
-        if not self.plan.spec.exchange or self.plan.spec.fixed:
+        if self.algorithm.receivers == "once":
             return 0.0, 0.0
-        sparsity = self.plan.spec.sparsity or self.plan.dims[1]
-        width_K = 4.0 * masks(*self.plan.dims, sparsity, self.plan.config.seed).sum(1)
-        owned_M = (self.plan.class_counts_MK > 0) @ width_K
-        up = np.mean([owned_M[selected].sum() for selected in self.participants])
-        missing = [] if self.plan.spec.refine in TRAINED_BY_SERVER else self.plan.unowned  # trained: all K
-        return float(up), float(len(self.participants[0]) * np.delete(width_K, missing).sum())
+        up, down = (
+            Codec(arrays()) for arrays in (self.algorithm.upload_arrays, self.algorithm.download_arrays)
+        )
+        owned_MK = self.plan.class_counts_MK > 0
+        up_M = np.array([up.expected_bytes(owned_K) for owned_K in owned_MK])
+        receivers = len(self.participants[0]) if self.algorithm.receivers == "participants" else len(owned_MK)
+        return (
+            float(np.mean([up_M[selected].sum() for selected in self.participants])),
+            float(receivers * down.expected_bytes(np.any(owned_MK, axis=0))),
+        )
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
         """Returns the mean length of a round and its mean imbalance (1: perfectly balanced).
@@ -162,7 +171,7 @@ class Forecast:
 
     @cached_property
     def layouts(self) -> ClientLayouts:
-        return ClientLayouts(self.plan)
+        return ClientLayouts(self.plan, self.algorithm)
 
     def rank_memory(self, pool: int) -> MemoryEstimate:
         """Memory of a rank while it trains the largest client of its pool; with a GPU, the host's part."""
@@ -227,8 +236,7 @@ class Forecast:
 
     def warnings(self) -> list[str]:
         """Returns messages about what will not fit or is not counted."""
-        semi = self.plan.spec.semi
-        messages = [f"after round {semi} unlabelled samples add work and memory: not counted"] if semi else []
+        messages = [*self.plan.spec.not_planned()]
         for node in range(self.machine.nodes):
             need, arena = self.node_memory(node).total, self.arena(node)
             memory, shared = format_gib(self.machine.memory), format_gib(self.machine.shared)

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.utils import seeds
 from hpcfl.utils.seeds import uniforms
 from hpcfl.utils.torchvision_loader import load_torchvision
 
@@ -18,6 +20,9 @@ PADDING = 4
 LAYERS, MAGNITUDE, BINS = 2, 9, 31
 """RandAugment(2, 9): operations per image and their magnitude, out of the usual 31 bins."""
 STRENGTH = MAGNITUDE / (BINS - 1)
+
+TRAINING, WEAK, STRONG = range(3)
+"""Kinds of views: of labelled training samples, and the two of unlabelled ones."""
 
 DRAWS = 3 + 2 * LAYERS
 """Random numbers per sample: two for the crop, one for the flip, operation and sign per layer."""
@@ -46,6 +51,15 @@ class Augmentation:
                 x_BCHW = randaugment(x_BCHW, u_BR[:, 3 + 2 * layer], u_BR[:, 4 + 2 * layer] < 0.5)
             x_BHWC = x_BCHW.permute(0, 2, 3, 1)
         return x_BHWC
+
+
+def augmentation_of(
+    plan: RunPlan, i: int, t: int, epoch: int, kind: int, steps: Sequence[str]
+) -> Augmentation | None:
+    """Returns the augmentation of client i in round t, keyed by epoch and kind; None if there is none."""
+    if not steps or not plan.data.is_images:
+        return None
+    return Augmentation(seeds.key(plan.config.seed, "view", i, t, epoch, kind), steps)
 
 
 def crop_and_flip(x_BHWC: Tensor, shift_B2: np.ndarray | None, flip_B: np.ndarray | None) -> Tensor:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from hpcfl.config.schema import TrainConfig
-from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.network import Network
 from hpcfl.training.state import Layout, bind
 from hpcfl.training.step.options import StepOptions
@@ -22,11 +21,6 @@ class BoundNetwork:
     step: Step
     layout: Layout
     views: Mapping[str, Tensor]
-
-    @property
-    def prototypes(self) -> Prototypes:
-        """The client's local prototypes."""
-        return Prototypes(self.views["local.value"], self.views["local.present"])
 
     @property
     def diverged(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 
@@ -12,30 +13,38 @@ from hpcfl.training.state import Block, Layout, module_blocks
 from hpcfl.training.step.options import StepOptions
 
 
+class Declarations(Protocol):
+    """What an algorithm declares about a client's state; an `Algorithm` has it."""
+
+    predictions: tuple[str, ...]
+
+    def blocks(self, architecture: str) -> Sequence[Block]: ...
+
+
 class ClientLayouts:
     """The layouts of every client's state and record; the same on every rank."""
 
-    def __init__(self, plan: RunPlan, options: Mapping[str, StepOptions] | None = None):
-        self.plan = plan
-        classes, features = plan.dims
-        self.states: dict[str, Layout] = {}
-        for name in plan.architectures:
-            extra = (
-                Block("local.value", torch.float32, (classes, features)),
-                Block("local.present", torch.bool, (classes,)),
-                Block("diverged", torch.bool, ()),
-                Block("thresholds", torch.float64, (2,)),
+    def __init__(
+        self, plan: RunPlan, declared: Declarations, options: Mapping[str, StepOptions] | None = None
+    ):
+        self.plan, self.declared = plan, declared
+        self.states = {
+            name: Layout(
+                [
+                    *module_blocks(self.network(name), bool(options and options[name].channels_last)),
+                    *declared.blocks(name),
+                    Block("diverged", torch.bool, ()),
+                ]
             )
-            self.states[name] = Layout(
-                [*module_blocks(self.network(name), bool(options and options[name].channels_last)), *extra]
-            )
+            for name in plan.architectures
+        }
 
     def network(self, architecture: str) -> Network:
         """Returns a network on the `meta` device, which has no memory."""
         return build_on_meta(architecture, self.plan.data.shape, *self.plan.dims)
 
     def state(self, i: int) -> Layout:
-        """Returns the layout of a client's state: network, local prototypes, thresholds."""
+        """Returns the layout of a client's state: its network, and the blocks that the algorithm declares."""
         return self.states[self.plan.clients[i].architecture]
 
     def layout(self, i: int) -> Layout:
@@ -45,7 +54,7 @@ class ClientLayouts:
             [
                 Block("state", torch.uint8, (self.state(i).nbytes,)),
                 Block("z", torch.float32, (len(client.test), self.plan.dims[1])),
-                Block("correct", torch.int64, (2,)),
+                Block("correct", torch.int64, (1 + len(self.declared.predictions),)),
                 Block("silhouette", torch.float64, ()),
             ]
         )

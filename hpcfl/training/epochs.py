@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.methods.prototypes import ClassMeans
 from hpcfl.training.augmentation import Augmentation
 from hpcfl.training.samples import ClientSamples
-from hpcfl.training.step.step import Batch, LossTerms, Step
+from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 
 
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
@@ -31,17 +30,19 @@ def train_epochs(
     samples: ClientSamples,
     local_loss: LossTerms | None,
     shuffle: Callable[[int], np.random.Generator],
-    class_means: ClassMeans | None = None,
+    observe: Callable[[BatchOutputs], None] | None = None,
     augmentation: Callable[[int], Augmentation | None] | None = None,
     strong_batches: Callable[[int], Iterator[Batch]] | None = None,
+    measure_ratios: bool = False,
 ) -> dict[str, float]:
     """Trains in place and returns the mean loss per sample and its terms: ProtoNorm Eq. (4).
 
     `shuffle`, `augmentation` and `strong_batches` give, for an epoch, the random generator, the augmentation,
-    and batches of strong views with pseudo-labels. `class_means`, if given, accumulates the features.
+    and batches of strong views with pseudo-labels. `observe`, if given, is called with the outputs of every
+    batch. `measure_ratios` adds the gradient norms of the terms by that of the cross-entropy.
     """
     settings = step.settings
-    step.begin(local_loss)
+    step.begin(local_loss, measure_ratios)
     total_T: Tensor | None = None
     for epoch in range(settings.epochs):
         order = shuffle(epoch).permutation(len(samples))
@@ -49,11 +50,11 @@ def train_epochs(
         strong = strong_batches(epoch) if strong_batches else None
         for which in batches(order, settings.batch_size, step.network.has_batch_norm):
             x_B, y_B = samples.batch(which, augment)
-            terms, z_BD = step(x_B, y_B, next(strong) if strong else None)
+            terms, outputs = step(x_B, y_B, next(strong) if strong else None)
             term_T = torch.stack(list(terms.values())).double() * len(which)
             total_T = term_T if total_T is None else total_T + term_T
-            if class_means is not None:
-                class_means.add(z_BD, y_B)
+            if observe is not None:
+                observe(outputs)
     ratios = {f"gradient_{name}": float(ratio) for name, ratio in (step.ratios or {}).items()}
     step.end()
     assert total_T is not None

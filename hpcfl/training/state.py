@@ -23,6 +23,8 @@ class Block:
     shape: tuple[int, ...]
     channels_last: bool = False
     """Whether a convolution weight [O, I, H, W] is stored as [O, H, W, I]."""
+    start: float = 0.0
+    """The value of every entry before the first round."""
 
     @property
     def nbytes(self) -> int:

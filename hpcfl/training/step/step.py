@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,8 +16,24 @@ from hpcfl.training.step.options import StepOptions
 
 Batch = tuple[Tensor, Tensor]
 """Inputs or features, and labels or pseudo-labels."""
-LossTerms = Callable[[Tensor, Tensor, Batch | None], Mapping[str, tuple[float, Tensor]]]
-"""(features, labels, features and pseudo-labels of strong views) → weight and value of each term by name."""
+
+
+@dataclass(frozen=True)
+class BatchOutputs:
+    """What a network gives for a batch, with the labels: all that a loss may depend on."""
+
+    z_BD: Tensor
+    logit_BK: Tensor
+    y_B: Tensor
+    strong: Batch | None = None
+    """Features and pseudo-labels of strong views."""
+
+    def detach(self) -> BatchOutputs:
+        return BatchOutputs(self.z_BD.detach(), self.logit_BK.detach(), self.y_B)
+
+
+LossTerms = Callable[[BatchOutputs], Mapping[str, tuple[float, Tensor]]]
+"""The terms that are added to the cross-entropy: weight and unweighted value by name."""
 
 WARMUP = 3
 """Steps of a client before one is captured as a CUDA graph, so that libraries are initialised."""
@@ -29,14 +46,16 @@ class Step:
         self.network, self.settings, self.options = network, settings, options
         self.sgd = options.sgd(network, settings)
         self.local_loss: LossTerms | None = None
+        self.measure_ratios = False
         self.ratios: dict[str, Tensor] | None = None
         """Gradient norms by features in the first batch: each local loss term ÷ cross-entropy."""
 
-    def begin(self, local_loss: LossTerms | None) -> None:
+    def begin(self, local_loss: LossTerms | None, measure_ratios: bool = False) -> None:
         """Starts the local training of a client in a round, without momentum of the last one."""
         self.network.train()
         self.sgd.reset()
         self.local_loss, self.ratios = local_loss, None
+        self.measure_ratios = measure_ratios and local_loss is not None
 
     def end(self) -> None:
         """Drops everything that belongs to the client."""
@@ -57,8 +76,8 @@ class Step:
 
     def __call__(
         self, x_B: Tensor, y_B: Tensor, strong: Batch | None = None
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Updates the parameters and returns the terms of the loss and the features: ProtoNorm Eq. (4).
+    ) -> tuple[dict[str, Tensor], BatchOutputs]:
+        """Updates the parameters and returns the terms of the loss and the outputs: ProtoNorm Eq. (4).
 
         `strong` are strong views of unlabelled samples with pseudo-labels. They go through the extractor
         together with the batch, but count only in the consistency term of the local loss.
@@ -66,38 +85,41 @@ class Step:
         x_A = x_B if strong is None else torch.cat([x_B, strong[0]])
         with self.network.frozen_batch_norm() if len(x_A) == 1 else nullcontext():
             z_AD = self.features(x_A)
-        z_BD, z_UD = (z_AD, None) if strong is None else (z_AD[: len(x_B)], z_AD[len(x_B) :])
-        head_BD = z_BD
-        if self.local_loss is not None and self.ratios is None:
-            head_BD = self._with_ratio_hook(z_BD, y_B)
-        loss = cross_entropy(self.logits(head_BD), y_B)
+        z_BD, strong_features = z_AD, None
+        if strong is not None:
+            z_BD, strong_features = z_AD[: len(x_B)], (z_AD[len(x_B) :], strong[1])
+        measures = self.measure_ratios and self.ratios is None
+        head_BD = z_BD.view_as(z_BD) if measures else z_BD
+        outputs = BatchOutputs(z_BD, self.logits(head_BD), y_B, strong_features)
+        if measures:
+            self._add_ratio_hook(head_BD, outputs)
+        loss = cross_entropy(outputs.logit_BK, y_B)
         terms = {"ce": loss.detach()}
         if self.local_loss is not None:
-            strong_features = None if strong is None or z_UD is None else (z_UD, strong[1])
-            for name, (weight, term) in self.local_loss(z_BD, y_B, strong_features).items():
+            for name, (weight, term) in self.local_loss(outputs).items():
                 loss = loss + weight * term
                 terms[name] = term.detach()
         self.sgd.step(loss)
-        return {"loss": loss.detach()} | terms, z_BD.detach()
+        return {"loss": loss.detach()} | terms, outputs.detach()
 
-    def _with_ratio_hook(self, z_BD: Tensor, y_B: Tensor) -> Tensor:
-        """Returns the features as input of the head, with a hook that sets `ratios` in the backward pass.
+    def _add_ratio_hook(self, head_BD: Tensor, outputs: BatchOutputs) -> None:
+        """Adds a hook to the input of the head that sets `ratios` in the backward pass.
 
-        Only the gradient of the cross-entropy flows through this copy.
+        Only the gradient of the cross-entropy flows through this copy of the features.
         """
         assert self.local_loss is not None
-        leaf_BD = z_BD.detach().requires_grad_()
+        leaf_BD = outputs.z_BD.detach().requires_grad_()
         norms = {
             name: weight * torch.autograd.grad(term, leaf_BD)[0].norm()
-            for name, (weight, term) in self.local_loss(leaf_BD, y_B, None).items()
+            for name, (weight, term) in self.local_loss(
+                BatchOutputs(leaf_BD, outputs.logit_BK.detach(), outputs.y_B)
+            ).items()
         }
 
         def set_ratios(gradient_BD: Tensor) -> None:
             self.ratios = {name: norm / gradient_BD.norm() for name, norm in norms.items()}
 
-        head_BD = z_BD.view_as(z_BD)
         head_BD.register_hook(set_ratios)
-        return head_BD
 
 
 class GraphStep(Step):
@@ -115,11 +137,11 @@ class GraphStep(Step):
         super().end()
         self.num_steps, self.replay = 0, None
         self.x_B = self.y_B = torch.empty(0)
-        self.outputs: tuple[dict[str, Tensor], Tensor] = {}, self.x_B
+        self.outputs: tuple[dict[str, Tensor], BatchOutputs] | None = None
 
     def __call__(
         self, x_B: Tensor, y_B: Tensor, strong: Batch | None = None
-    ) -> tuple[dict[str, Tensor], Tensor]:
+    ) -> tuple[dict[str, Tensor], BatchOutputs]:
         self.num_steps += 1
         if (
             self.num_steps <= WARMUP
@@ -135,6 +157,7 @@ class GraphStep(Step):
         self.x_B.copy_(x_B)
         self.y_B.copy_(y_B)
         self.replay()
+        assert self.outputs is not None
         return self.outputs
 
     def captured_step(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,14 +12,12 @@ from torch import Tensor
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.pseudo_labels import accept, pseudo_labels, thresholds
-from hpcfl.training.augmentation import Augmentation
+from hpcfl.methods.spec import PrototypeSpec
+from hpcfl.training.augmentation import STRONG, WEAK, Augmentation, augmentation_of
 from hpcfl.training.epochs import features
 from hpcfl.training.samples import ClientSamples
 from hpcfl.training.step.step import Batch, Step
 from hpcfl.utils import seeds
-
-TRAINING, WEAK, STRONG = range(3)
-"""Kinds of augmentation: of labelled training samples, and the two of unlabelled ones."""
 
 
 def weak_augmentation(characters: bool) -> tuple[str, ...]:
@@ -50,20 +48,11 @@ class ActiveSet:
             yield x_B, self.label_N[torch.from_numpy(which_B).to(self.label_N.device)]
 
 
-def augmentation_of(
-    plan: RunPlan, i: int, t: int, epoch: int, kind: int, steps: Sequence[str]
-) -> Augmentation | None:
-    """Returns the augmentation of client i in round t, keyed by epoch and kind; None if there is none."""
-    if not steps or not plan.data.is_images:
-        return None
-    return Augmentation(seeds.key(plan.config.seed, "view", i, t, epoch, kind), steps)
-
-
 class SemiSupervised:
     """The semi-supervised phase, for all clients of a rank."""
 
-    def __init__(self, plan: RunPlan):
-        self.plan, self.spec = plan, plan.spec
+    def __init__(self, plan: RunPlan, spec: PrototypeSpec):
+        self.plan, self.spec = plan, spec
         self.batch = plan.config.runtime.inference_batch
         self.weak = weak_augmentation(plan.has_characters)
 

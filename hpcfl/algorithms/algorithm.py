@@ -1,0 +1,131 @@
+"""The interface between the engine and an algorithm. The engine knows nothing else of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.config.section import Section
+from hpcfl.exchange.codec import ClientUpload
+from hpcfl.exchange.payload import Array, Payload
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.metrics.metric import Metric
+from hpcfl.training.local_client import LocalClient, Losses
+from hpcfl.training.state import Block
+from hpcfl.training.step.step import LossTerms
+
+Values = Mapping[str, Any]
+"""Values of the log by path."""
+
+
+class Algorithm(ABC):
+    """An algorithm of federated learning; one object per rank.
+
+    A round: `receive` a download; for each participant `apply_download`, `train` and `upload`; on rank 0
+    `aggregate`. What must survive from round to round is a block of the client, or in the server's `state`.
+    """
+
+    Options: ClassVar[type[Section]] = Section
+    """The keys of the section `[method]` that belong to the algorithm."""
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    """Metrics beside those of every run."""
+    equal_heads: ClassVar[bool] = False
+    """Whether all clients must have the same head."""
+    download_changes: Literal["nothing", "head", "network"] = "nothing"
+    """What `apply_download` changes. A new head scores the test features of all clients again, a new network
+    evaluates them again; both need `receivers = "all"`."""
+    receivers: Literal["participants", "all", "once"] = "participants"
+    """Who receives a download. once: all clients, in the round that makes it, and never again."""
+    predictions: tuple[str, ...] = ()
+    """The names of what `predict` returns."""
+    passes_after_training: int = 0
+    """Forward passes over the training samples after training; for `hpcfl plan`."""
+
+    def __init__(self, plan: RunPlan, device: torch.device):
+        self.plan, self.device = plan, device
+        self.options: Any = plan.spec.settings
+
+    # --- what travels, and what a client keeps
+
+    def download_arrays(self) -> Sequence[Array]:
+        """Returns the declarations of what the server sends."""
+        return ()
+
+    def upload_arrays(self) -> Sequence[Array]:
+        """Returns the declarations of what a client sends."""
+        return ()
+
+    def blocks(self, architecture: str) -> Sequence[Block]:
+        """Returns the arrays that a client of this architecture keeps beside its network."""
+        return ()
+
+    # --- clients
+
+    def receive(self, download: Payload) -> Payload:
+        """Returns what clients use of a download; called once per download, with arrays on the device."""
+        return download
+
+    def apply_download(self, client: LocalClient, download: Payload) -> None:  # noqa: B027
+        """Writes a download into the client's blocks; called whenever the client is loaded."""
+
+    def local_loss(self, client: LocalClient, download: Payload) -> LossTerms | None:
+        """Returns the terms that the client's training adds to the cross-entropy."""
+        return None
+
+    def train(self, client: LocalClient, download: Payload) -> Losses:
+        """Trains the client and returns its losses."""
+        return client.train(self.local_loss(client, download))
+
+    def upload(self, client: LocalClient, download: Payload) -> Payload:
+        """Returns what the client sends after its training; it is encoded before another client is loaded."""
+        return {}
+
+    def predict(self, client: LocalClient, z_ND: Tensor) -> Mapping[str, Tensor]:
+        """Returns predictions by other means than the head, from test features: /client/accuracy_NAME."""
+        return {}
+
+    def predict_by_download(self, client: int, z_ND: Tensor, download: Payload) -> Mapping[str, Tensor]:
+        """Returns predictions by the download that follows the round, from test features."""
+        return {}
+
+    # --- the server
+
+    def initial(self) -> Payload:
+        """Returns the first download."""
+        return {}
+
+    def start_round(self, t: int, receivers_M: np.ndarray) -> Values:
+        """Returns values of the log that are known when round t starts, given the receiving participants."""
+        return {}
+
+    @abstractmethod
+    def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
+        """Returns the next download from the last one and the uploads of round t, in client order.
+
+        Clients that diverged, or had nothing to upload, are not among them.
+        """
+
+    def round_values(
+        self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray
+    ) -> Values:
+        """Returns values of the log that are known after `aggregate`.
+
+        `receivers_M` are the clients that receive the new download within this round: those of "once".
+        """
+        return {}
+
+    def derived_values(self, row: Values) -> Values:
+        """Returns values of the log that follow from those that all ranks measured."""
+        return {}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Returns what the server keeps from round to round, to be checkpointed."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:  # noqa: B027
+        """Restores a checkpointed state."""

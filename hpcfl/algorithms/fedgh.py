@@ -1,0 +1,72 @@
+"""FedGH: the server trains a head on the clients' prototypes, and sends it to all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from hpcfl.algorithms.algorithm import Values
+from hpcfl.algorithms.shared_head import SharedHead
+from hpcfl.exchange.codec import ClientUpload
+from hpcfl.exchange.payload import Array, Payload, Rows, class_rows
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.methods.prototypes import ClassMeans
+from hpcfl.runtime.devices import seed_torch
+from hpcfl.training.local_client import LocalClient
+from hpcfl.utils import seeds
+
+
+class FedGh(SharedHead):
+    """Cross-entropy on the clients; the prototypes of their trained networks train the server's head."""
+
+    passes_after_training = 1
+
+    def __init__(self, plan: RunPlan, device: torch.device):
+        super().__init__(plan, device)
+        self.steps, self.loss = 0, np.nan
+
+    def upload_arrays(self) -> Sequence[Array]:
+        return [Rows("prototypes", *self.plan.dims)]
+
+    def upload(self, client: LocalClient, download: Payload) -> Payload:
+        means = ClassMeans(*self.plan.dims, device=self.device)
+        for z_BD, y_B in client.features():
+            means.add(z_BD, y_B)
+        return {"prototypes": means.prototypes()}
+
+    def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
+        """Trains the head by a new SGD with the clients' batch size; the last, smaller batch is used too."""
+        self.steps, self.loss = 0, np.nan
+        if not uploads:
+            return last
+        parameters: list[Tensor] = list(self.head.parameters())
+        with torch.no_grad():
+            for parameter, value in zip(parameters, self.head_values(last), strict=True):
+                parameter.copy_(value)
+        rows = [class_rows(upload.payload, "prototypes") for upload in uploads]
+        z_RD = torch.cat([each.value_KD[each.present_K] for each in rows]).to(self.device)
+        y_R = torch.cat([each.present_K.nonzero()[:, 0] for each in rows]).to(self.device)
+        seed, settings = self.plan.config.seed, self.plan.config.train
+        seed_torch(seeds.key(seed, "server head", t), self.device)  # a head may have dropout
+        for epoch in range(self.options.server_epochs):
+            order = seeds.generator(seed, "server shuffle", t, epoch).permutation(len(y_R))
+            total = torch.zeros((), dtype=torch.float64, device=self.device)
+            for which_B in torch.from_numpy(order).to(self.device).split(settings.batch_size):
+                loss = cross_entropy(self.head(z_RD[which_B]), y_R[which_B])
+                gradients = torch.autograd.grad(loss, parameters)
+                with torch.no_grad():
+                    torch._foreach_add_(parameters, gradients, alpha=-self.options.server_lr)
+                total += loss.detach() * len(which_B)
+                self.steps += 1
+            self.loss = total.item() / len(y_R)
+        return self.head_payload(deepcopy(self.head).cpu())
+
+    def round_values(
+        self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray
+    ) -> Values:
+        return {"/refine/iterations": self.steps, "/refine/loss": self.loss}

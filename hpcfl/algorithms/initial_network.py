@@ -1,0 +1,18 @@
+"""The network of a client before its first round."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.network import Network, build_network
+from hpcfl.runtime.devices import seed_torch
+from hpcfl.utils import seeds
+
+
+def initial_network(plan: RunPlan, i: int) -> Network:
+    """Returns a client's network before its first round; its parameters are keyed by client."""
+    name = plan.clients[i].architecture
+    key = (f"start {name}",) if plan.config.models.same_start else ("start", i)
+    seed_torch(seeds.key(plan.config.seed, *key), torch.device("cpu"))
+    return build_network(name, plan.data.shape, *plan.dims)

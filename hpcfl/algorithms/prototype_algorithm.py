@@ -1,0 +1,241 @@
+"""Federated learning with class prototypes: the algorithm that all prototype methods are compositions of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.algorithms.algorithm import Algorithm, Values
+from hpcfl.algorithms.semi_supervised import ActiveSet, SemiSupervised
+from hpcfl.exchange.codec import ClientUpload
+from hpcfl.exchange.payload import Array, Payload, Rows, class_rows
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.methods import sparse
+from hpcfl.methods.aggregate import Upload
+from hpcfl.methods.metrics import prototype_metrics
+from hpcfl.methods.prototype_method import build_method
+from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
+from hpcfl.methods.pseudo_labels import with_last_length
+from hpcfl.methods.spec import PrototypeSpec
+from hpcfl.training.local_client import LocalClient, Losses
+from hpcfl.training.state import Block
+from hpcfl.training.step.step import LossTerms
+
+
+class PrototypeAlgorithm(Algorithm):
+    """Clients upload the means of their features by class; the server aggregates and refines them."""
+
+    predictions: tuple[str, ...] = ("local",)
+
+    def __init__(self, plan: RunPlan, device: torch.device):
+        super().__init__(plan, device)
+        assert isinstance(plan.spec, PrototypeSpec)
+        self.spec = plan.spec
+        samples = int(plan.class_counts_MK.sum())
+        self.method = build_method(self.spec, plan.config, plan.dims, device, samples)
+        self.semi = SemiSupervised(plan, self.spec)
+        self.running = plan.config.method.prototypes == "running"
+        self.receivers = "once" if self.spec.fixed else "participants"
+        self.passes_after_training = 0 if self.running else 1
+        self.has_masks_M = torch.zeros(len(plan.clients), dtype=torch.bool)
+        """The clients that know the masks of CPS."""
+
+    # --- what travels, and what a client keeps
+
+    def download_arrays(self) -> Sequence[Array]:
+        return [self._rows(all_classes=self.spec.refinement.learns)] if self.spec.exchange else []
+
+    def upload_arrays(self) -> Sequence[Array]:
+        if not self.spec.has_uploads:
+            return []
+        if not self.spec.sends_counts:
+            return [self._rows()]
+        classes = self.plan.dims[0]
+        return [
+            self._rows(),
+            Rows("counts", classes, 1, torch.int32, counted=False, present_as="prototypes"),
+        ]
+
+    def _rows(self, all_classes: bool = False) -> Rows:
+        return Rows("prototypes", *self.plan.dims, mask_KD=self.method.mask_KD, all_classes=all_classes)
+
+    def blocks(self, architecture: str) -> Sequence[Block]:
+        classes, features = self.plan.dims
+        return [
+            Block("local.value", torch.float32, (classes, features)),
+            Block("local.present", torch.bool, (classes,)),
+            Block("thresholds", torch.float64, (2,), start=np.nan),
+        ]
+
+    def _prototypes(self, payload: Payload) -> Prototypes:
+        return class_rows(payload, "prototypes") if payload else Prototypes.none(*self.plan.dims)
+
+    @staticmethod
+    def _local(client: LocalClient) -> Prototypes:
+        return Prototypes(client.blocks["local.value"], client.blocks["local.present"])
+
+    # --- clients
+
+    def receive(self, download: Payload) -> Payload:
+        """Returns γ times the global prototypes: ProtoNorm (15)."""
+        return {"prototypes": self.method.client_target(self._prototypes(download))} if download else {}
+
+    def local_loss(self, client: LocalClient, download: Payload) -> LossTerms | None:
+        if not download:
+            return None
+        bound = self.method.local_loss.bind(client.round, self._prototypes(download), client.count_K)
+        return lambda outputs: bound(outputs.z_BD, outputs.y_B, outputs.strong)
+
+    def train(self, client: LocalClient, download: Payload) -> Losses:
+        """Trains the client, stores its local prototypes in its blocks, and measures them."""
+        t, i = client.round, client.id
+        means = ClassMeans(*self.plan.dims, device=self.device)
+        active = self._active_set(client, download) if download and self.method.is_semi(t) else None
+        losses = client.train(
+            self.local_loss(client, download),
+            (lambda outputs: means.add(outputs.z_BD, outputs.y_B)) if self.running else None,
+            (lambda epoch: self.semi.batches(active, t, i, epoch)) if active else None,
+            measure_ratios=True,
+        )
+        if not self.running:
+            for z_BD, y_B in client.features():
+                means.add(z_BD, y_B)
+        if active:
+            self.semi.add_to_means(active, t, i, client.step, means)
+        prototypes = means.prototypes()
+        if self.method.is_semi(t):
+            prototypes = with_last_length(prototypes, self._local(client))
+        client.blocks["local.value"].copy_(prototypes.value_KD)
+        client.blocks["local.present"].copy_(prototypes.present_K)
+        if np.isfinite(losses["loss"]) and prototypes.finite:
+            client.metrics["dead"] = means.dead_K().cpu().numpy()
+            client.metrics["margin"] = margin_K(prototypes).cpu().numpy()
+        return losses
+
+    def _active_set(self, client: LocalClient, download: Payload) -> ActiveSet | None:
+        """Returns the unlabelled samples that the client trains on; None if there are none."""
+        thresholds_2, target = client.blocks["thresholds"], self._prototypes(download)
+        own = Prototypes(target.value_KD, target.present_K & (client.count_K > 0))
+        if thresholds_2.isnan().any():  # its first round of the semi-supervised phase
+            thresholds_2.copy_(self.semi.calibrate(client.step, client.samples(), own))
+        client.metrics["thresholds"] = thresholds_2.cpu().numpy()
+        unlabelled = client.samples("unlabelled")
+        if not len(unlabelled):
+            return None
+        active = self.semi.active_set(client.round, client.id, client.step, unlabelled, own, thresholds_2)
+        client.metrics["accepted"] = len(active)
+        if not len(active):
+            return None
+        client.metrics["pseudo_accuracy"] = active.num_correct / len(active)
+        return active
+
+    def upload(self, client: LocalClient, download: Payload) -> Payload:
+        """Returns the local prototypes; none where global ones are fixed already."""
+        local = self._local(client)
+        if not self.spec.has_uploads or (self.spec.fixed and download) or not local.present_K.any():
+            return {}
+        count_K1 = (client.count_K * local.present_K)[:, None]
+        if self.spec.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
+            local = Prototypes((local.value_KD.double() * count_K1.double()).float(), local.present_K)
+        if not self.spec.sends_counts:
+            return {"prototypes": local}
+        return {"prototypes": local, "counts": Prototypes(count_K1.int(), local.present_K)}
+
+    def predict(self, client: LocalClient, z_ND: Tensor) -> Mapping[str, Tensor]:
+        local = self._local(client)
+        return {"local": self.method.nearest_N(z_ND, local)} if local.present_K.any() else {}
+
+    def predict_by_download(self, client: int, z_ND: Tensor, download: Payload) -> Mapping[str, Tensor]:
+        if not download:
+            return {}
+        target = self._prototypes(download)
+        if self.plan.config.method.own_classes:
+            owned_K = torch.from_numpy(self.plan.class_counts_MK[client] > 0).to(self.device)
+            target = Prototypes(target.value_KD, target.present_K & owned_K)
+        return {"global": self.method.nearest_N(z_ND, target)}
+
+    # --- the server
+
+    def initial(self) -> Payload:
+        return self._payload(self.method.initial())
+
+    def start_round(self, t: int, receivers_M: np.ndarray) -> Values:
+        self.bytes_masks = self._send_masks(receivers_M)
+        return {"/round/weight": self.method.local_loss.weight(t) if self.spec.exchange else np.nan}
+
+    def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
+        current = self._prototypes(last).to(self.device)
+        return self._payload(self.method.update_global(t, current, [*map(self._decoded, uploads)]))
+
+    def _payload(self, prototypes: Prototypes) -> Payload:
+        if not prototypes.present_K.any():
+            return {}
+        return {"prototypes": prototypes.to(torch.device("cpu"))}
+
+    def _decoded(self, upload: ClientUpload) -> Upload:
+        prototypes = self._prototypes(upload.payload)
+        count_K = torch.zeros(len(prototypes.present_K), dtype=torch.int64)
+        if "counts" in upload.payload:
+            count_K = class_rows(upload.payload, "counts").value_KD[:, 0].long()
+        return Upload(prototypes.to(self.device), count_K.to(self.device), upload.client)
+
+    def round_values(
+        self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray
+    ) -> Values:
+        new, stats = self._prototypes(download), self.method.refine.stats
+        present_K, fresh_K = new.present_K.numpy(), np.zeros(len(new.present_K), dtype=bool)
+        for upload in uploads:
+            fresh_K |= self._prototypes(upload.payload).present_K.numpy()
+        self.bytes_masks += self._send_masks(receivers_M)
+        return {
+            "/round/bytes_masks": self.bytes_masks,
+            "/prototypes/present": present_K,
+            "/prototypes/stale": present_K & ~fresh_K,
+            "/refine/iterations": stats.iterations,
+            "/refine/loss": stats.loss,
+            "/refine/delta": stats.delta,
+            **{f"/prototypes/{name}": value for name, value in prototype_metrics(new).items()},
+            "/prototypes/global": new.value_KD.numpy(),
+            "/prototypes/local": self._uploaded(uploads),
+            "/refine/distances": self._distances(stats.distances),
+        }
+
+    def _send_masks(self, to_M: np.ndarray) -> int:
+        """Returns the bytes that send the masks to those of these clients that do not have them yet."""
+        new = int((torch.from_numpy(to_M) & ~self.has_masks_M).sum())
+        self.has_masks_M |= torch.from_numpy(to_M)
+        return new * sparse.bytes_of_masks(*self.plan.dims) if self.spec.sparsity else 0
+
+    def _uploaded(self, uploads: Sequence[ClientUpload]) -> np.ndarray:
+        """Returns the uploads by client, NaN where there is none; empty unless asked for."""
+        clients = self.spec.dimension_sizes(self.plan.config)["uploader"]
+        local_MKD = np.full((clients, *self.plan.dims), np.nan, dtype=np.float32)
+        for upload in uploads if clients else ():
+            rows = self._prototypes(upload.payload)
+            local_MKD[upload.client, rows.present_K.numpy()] = rows.value_KD[rows.present_K].numpy()
+        return local_MKD
+
+    def _distances(self, trace: Sequence[tuple[float, float, float]]) -> np.ndarray:
+        """Returns the solver's distances by iteration, NaN after its end; empty unless asked for."""
+        table = np.full((self.spec.dimension_sizes(self.plan.config)["iteration"], 3), np.nan)
+        if trace:
+            table[: len(trace)] = trace
+        return table
+
+    def derived_values(self, row: Values) -> Values:
+        margin_K, accepted_M = row["/prototypes/margin_clients"], row["/client/accepted"]
+        correct_M = np.rint(np.nan_to_num(row["/client/pseudo_accuracy"]) * accepted_M)
+        return {
+            "/round/pseudo_accuracy": correct_M.sum() / (accepted_M.sum() or np.nan),
+            "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
+        }
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {**self.method.state(), "has_masks": self.has_masks_M}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.method.load(state)
+        self.has_masks_M.copy_(state["has_masks"])

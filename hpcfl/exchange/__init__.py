@@ -1,0 +1,1 @@
+"""What server and clients exchange: payloads of declared arrays, and their messages."""

@@ -1,0 +1,95 @@
+"""A client while its state is in this rank's buffer: what an algorithm reads, changes and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.network import Network
+from hpcfl.training.augmentation import TRAINING, augmentation_of
+from hpcfl.training.bound_network import BoundNetwork
+from hpcfl.training.epochs import features, train_epochs
+from hpcfl.training.samples import ClientSamples, SampleSource
+from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
+from hpcfl.utils import seeds
+
+Part = Literal["train", "test", "unlabelled"]
+Losses = dict[str, float]
+"""The mean loss per sample (`loss`) and its unweighted terms; each is logged if a metric has its name."""
+
+
+@dataclass(frozen=True)
+class LocalClient:
+    """Client `id` in round `round` (from 0)."""
+
+    round: int
+    id: int
+    plan: RunPlan
+    bound: BoundNetwork
+    source: SampleSource
+    metrics: np.ndarray
+    """Values of this client for the log: `client.metrics[name] = value`."""
+
+    @property
+    def network(self) -> Network:
+        """Its network: `extractor` and `head`."""
+        return self.bound.step.network
+
+    @property
+    def step(self) -> Step:
+        return self.bound.step
+
+    @property
+    def blocks(self) -> Mapping[str, Tensor]:
+        """Its state: the network's parameters and buffers, and the blocks that the algorithm declares."""
+        return self.bound.views
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def count_K(self) -> Tensor:
+        """Its training samples per class."""
+        return torch.from_numpy(self.plan.class_counts_MK[self.id]).to(self.device)
+
+    def samples(self, part: Part = "train") -> ClientSamples:
+        """Returns its samples of a part of the split."""
+        index_N: np.ndarray = getattr(self.plan.clients[self.id].split, part)
+        return self.source.samples(index_N, self.step.options.memory_format)
+
+    def features(self, part: Part = "train") -> Iterator[Batch]:
+        """Yields features in eval mode and labels, batch by batch, in order."""
+        return features(self.step, self.samples(part), self.plan.config.runtime.inference_batch)
+
+    def train(
+        self,
+        loss: LossTerms | None = None,
+        observe: Callable[[BatchOutputs], None] | None = None,
+        strong_batches: Callable[[int], Iterator[Batch]] | None = None,
+        measure_ratios: bool = False,
+    ) -> Losses:
+        """Trains the network for the configured epochs: the cross-entropy and the terms of `loss`.
+
+        `observe` gets the outputs of every batch, `strong_batches` gives strong views for an epoch;
+        `measure_ratios` adds each term's gradient norm ÷ that of the cross-entropy.
+        """
+        config = self.plan.config
+        return train_epochs(
+            self.step,
+            self.samples(),
+            loss,
+            lambda epoch: seeds.generator(config.seed, "shuffle", self.id, self.round, epoch),
+            observe,
+            lambda epoch: augmentation_of(
+                self.plan, self.id, self.round, epoch, TRAINING, config.train.augment
+            ),
+            strong_batches,
+            measure_ratios,
+        )
