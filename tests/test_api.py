@@ -18,7 +18,7 @@ from hpcfl.config.loading import load_config
 from hpcfl.engine import launch
 from hpcfl.engine.worker import Worker
 from hpcfl.study.run import run_study
-from tests.helpers.cases import SMALL
+from tests.helpers.cases import SAVED as SMALL
 from tests.helpers.mpi import ROOT
 from tests.helpers.pages import examples
 from tests.helpers.runs import assert_equal_runs
@@ -142,9 +142,9 @@ def test_a_network_that_changes_the_directory_moves_no_file(tmp_path: Path, monk
     monkeypatch.chdir(start)
     original = Worker.train_client
 
-    def move(self: Worker, t: int, i: int, target: Any) -> Any:
+    def move(self: Worker, t: int, i: int) -> Any:
         os.chdir(elsewhere)
-        return original(self, t, i, target)
+        return original(self, t, i)
 
     monkeypatch.setattr(Worker, "train_client", move)
     run = hpcfl.train(out="run.h5", settings=[*SMALL, "runtime.checkpoint_rounds=1"])

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpcfl.config.identity import keys
+from hpcfl.config.method import MethodConfig
+from hpcfl.methods.catalogue import OPTION_NAMES
 
 PACKAGE = Path(__file__).parent.parent / "hpcfl"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -105,4 +107,5 @@ def test_help_the_catalogue_and_bad_input_load_neither_torch_nor_mpi(command):
 
 def test_the_number_of_keys_is_known():
     """A new key is a promise to users: change this number knowingly."""
-    assert len(list(keys())) == 83
+    assert len(list(keys())) == 75
+    assert len({*OPTION_NAMES} - {*MethodConfig.model_fields}) == 10

@@ -15,6 +15,7 @@ from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Payload
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.metrics.metric import Metric
+from hpcfl.training.client_layout import ExtraNetwork
 from hpcfl.training.local_client import LocalClient, Losses
 from hpcfl.training.state import Block
 from hpcfl.training.step.step import LossTerms
@@ -61,8 +62,12 @@ class Algorithm(ABC):
         return ()
 
     def blocks(self, architecture: str) -> Sequence[Block]:
-        """Returns the arrays that a client of this architecture keeps beside its network."""
+        """Returns the arrays of a client of this architecture beside its network: kept, or scratch."""
         return ()
+
+    def networks(self, architecture: str) -> Mapping[str, ExtraNetwork]:
+        """Returns further networks of a client of this architecture, by name: `client.extra_steps[name]`."""
+        return {}
 
     # --- clients
 

@@ -32,7 +32,7 @@ class FedDistill(Algorithm):
     """CE + γ · distillation; the server averages the clients' mean logits by class, without weights.
 
     A client's mean logits are those of its training batches, in train mode. Classes that nobody uploads in a
-    round have no logits in the next.
+    round have no logits in the next; after a round without any upload all logits stay.
     """
 
     def __init__(self, plan: RunPlan, device: torch.device):
@@ -73,7 +73,7 @@ class FedDistill(Algorithm):
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         if not uploads:
-            return {}
+            return last
         rows = [class_rows(upload.payload, "logits") for upload in uploads]
         means: ClassRows = mean([Upload(each, each.present_K.long(), 0) for each in rows])
         return {"logits": means}

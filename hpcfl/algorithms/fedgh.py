@@ -16,7 +16,6 @@ from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Payload, Rows, class_rows
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototypes import ClassMeans
-from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.local_client import LocalClient
 from hpcfl.utils import seeds
 
@@ -52,7 +51,6 @@ class FedGh(SharedHead):
         z_RD = torch.cat([each.value_KD[each.present_K] for each in rows]).to(self.device)
         y_R = torch.cat([each.present_K.nonzero()[:, 0] for each in rows]).to(self.device)
         seed, settings = self.plan.config.seed, self.plan.config.train
-        seed_torch(seeds.key(seed, "server head", t), self.device)  # a head may have dropout
         for epoch in range(self.options.server_epochs):
             order = seeds.generator(seed, "server shuffle", t, epoch).permutation(len(y_R))
             total = torch.zeros((), dtype=torch.float64, device=self.device)

@@ -10,9 +10,13 @@ from hpcfl.runtime.devices import seed_torch
 from hpcfl.utils import seeds
 
 
-def initial_network(plan: RunPlan, i: int) -> Network:
-    """Returns a client's network before its first round; its parameters are keyed by client."""
-    name = plan.clients[i].architecture
-    key = (f"start {name}",) if plan.config.models.same_start else ("start", i)
+def initial_network(plan: RunPlan, i: int, extra: str = "", architecture: str = "") -> Network:
+    """Returns a client's network before its first round; its parameters are keyed by client.
+
+    `extra` is the name of a further network that the algorithm declares, with its own architecture.
+    """
+    name = architecture or plan.clients[i].architecture
+    start = f"start {extra}" if extra else "start"
+    key = (f"{start} {name}",) if plan.config.models.same_start else (start, i)
     seed_torch(seeds.key(plan.config.seed, *key), torch.device("cpu"))
     return build_network(name, plan.data.shape, *plan.dims)

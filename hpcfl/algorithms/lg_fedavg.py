@@ -16,10 +16,10 @@ class LgFedAvg(SharedHead):
     """Cross-entropy on the clients; the server averages the heads by the participants' training samples."""
 
     def upload_arrays(self) -> Sequence[Array]:
-        return [*self.head_arrays(), Dense("samples", (1,), torch.int64, counted=False)]
+        return [*self.arrays, Dense("samples", (1,), torch.int64, counted=False)]
 
     def upload(self, client: LocalClient, download: Payload) -> Payload:
-        return self.head_payload(client.network.head) | {"samples": client.count_K.sum()[None]}
+        return {**self.head_payload(client.network.head), "samples": client.count_K.sum()[None]}
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         """Returns Σ n_i h_i / Σ n_i, summed in float64."""

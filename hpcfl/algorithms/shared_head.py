@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.algorithms.initial_network import initial_network
 from hpcfl.exchange.payload import Array, Dense, Payload, tensor
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.network import build_on_meta
 from hpcfl.training.local_client import LocalClient
 
 
@@ -23,17 +25,20 @@ class SharedHead(Algorithm):
 
     def __init__(self, plan: RunPlan, device: torch.device):
         super().__init__(plan, device)
-        self.head = initial_network(plan, 0).head.to(device)
-        """The server's head; heads of different networks have the same parameters in the same order."""
-        self.names = [f"head.{number}" for number, _ in enumerate(self.head.parameters())]
-
-    def head_arrays(self) -> list[Array]:
-        return [
-            Dense(name, tuple(parameter.shape))
-            for name, parameter in zip(self.names, self.head.parameters(), strict=True)
+        head = build_on_meta(plan.clients[0].architecture, plan.data.shape, *plan.dims).head
+        self.arrays = [
+            Dense(f"head.{number}", tuple(parameter.shape))
+            for number, parameter in enumerate(head.parameters())
         ]
+        """The parameters of a head; those of different networks have other names, but the same order."""
+        self.names = [array.name for array in self.arrays]
 
-    def head_payload(self, head: torch.nn.Module) -> Payload:
+    @cached_property
+    def head(self) -> nn.Module:
+        """The server's head, which starts as client 0's; in eval mode, because some networks have dropout."""
+        return initial_network(self.plan, 0).head.eval().to(self.device)
+
+    def head_payload(self, head: nn.Module) -> Payload:
         """Returns the parameters of a head, in the order of `names`."""
         return {
             name: parameter.detach() for name, parameter in zip(self.names, head.parameters(), strict=True)
@@ -44,7 +49,7 @@ class SharedHead(Algorithm):
         return [tensor(payload, name) for name in self.names]
 
     def download_arrays(self) -> Sequence[Array]:
-        return self.head_arrays()
+        return self.arrays
 
     def initial(self) -> Payload:
         return self.head_payload(self.head)

@@ -1,4 +1,4 @@
-"""The command that lists all names that hpcfl knows: `hpcfl catalog`."""
+"""The command that lists all names that hpcfl knows, or describes one of them: `hpcfl catalog`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import click
 
 
 @click.command()
+@click.argument("name", required=False)
 @click.option("--combinations", is_flag=True, help="Which parts of methods go together, as a table.")
 @click.option("--metrics", is_flag=True, help="What a log holds, as a table.")
-def catalog(combinations: bool, metrics: bool) -> None:
-    """List methods, models, groups and datasets with their papers, and what is shipped to run."""
+def catalog(name: str | None, combinations: bool, metrics: bool) -> None:
+    """List methods, models, groups and datasets with their papers, and what is shipped to run.
+
+    With NAME: what a method, refinement, aggregation or distance is, and its options. NAME may be an import
+    path of your own (package.module:Class).
+    """
+    if name is not None:
+        from hpcfl.methods.describe import describe
+
+        print_sections({title: [*rows] for title, rows in describe(name).items()})
+        return
     if combinations:
         from hpcfl.methods.combinations import table
 
@@ -25,17 +35,23 @@ def catalog(combinations: bool, metrics: bool) -> None:
 
 def print_catalogue() -> None:
     """Prints every name that a configuration may use, with its paper, and the names of shipped files."""
-    from rich.table import Table
-
     from hpcfl.data.sources.registry import KNOWN_DATASETS
     from hpcfl.methods.catalogue import CATALOGUE
+    from hpcfl.methods.parts import PARTS
+    from hpcfl.methods.plugins import registered
     from hpcfl.models.registry import ARCHITECTURES, GROUPS
     from hpcfl.share.lookup import CONFIGS, STUDIES, shipped
     from hpcfl.utils.formatting import console
 
-    screen = console()
     sections: dict[str, list[tuple[str, ...]]] = {
         "method.name": [(name, entry.about, entry.paper) for name, entry in CATALOGUE.items()],
+        **{
+            f"method.{slot}": [(name, part.about, part.paper) for name, part in parts.items()]
+            for slot, parts in PARTS.items()
+        },
+        "methods and parts of installed packages": [
+            (name, point.value) for name, point in registered().items()
+        ],
         "models.group": [(name, ", ".join(group.members), group.paper) for name, group in GROUPS.items()],
         "models.list": [(name, net.about, net.paper) for name, net in ARCHITECTURES.items()],
         "data.name": [
@@ -45,10 +61,26 @@ def print_catalogue() -> None:
         "hpcfl train NAME": shipped(CONFIGS),
         "hpcfl study run NAME": shipped(STUDIES),
     }
-    for key, rows in sections.items():
-        table = Table(box=None, padding=(0, 2, 0, 0), title=key, title_justify="left", show_header=False)
+    print_sections(sections)
+    screen = console()
+    screen.print("hpcfl catalog NAME shows the options of a method or of one of its parts.")
+    screen.print(f"The files that train and study run take by name are in {CONFIGS}", soft_wrap=True)
+
+
+def print_sections(sections: dict[str, list[tuple[str, ...]]]) -> None:
+    """Prints tables under their titles; an empty one is left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from hpcfl.utils.formatting import console
+
+    screen = console()
+    for title, rows in sections.items():
+        if not rows:
+            continue
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
+        screen.print(Text(title, style="italic"))
         screen.print(table)
         screen.print()
-    screen.print(f"The files that train and study run take by name are in {CONFIGS}", soft_wrap=True)

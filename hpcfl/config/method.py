@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from hpcfl.config.section import Count, Positive, Section, Weight
+from hpcfl.config.section import Count, Positive, Section, Share, Weight
 
 AnchorName = Literal["round", "first", "seed"]
 InferenceName = Literal["head", "global", "local", "trained"]
@@ -14,7 +14,6 @@ ClassWeightsName = Literal["equal", "proportional", "per-class"]
 MaskedName = Literal["never", "loss", "always"]
 CurriculumName = Literal["constant", "linear", "cosine", "sigmoid", "step"]
 Round = Annotated[int, Field(ge=0, le=1_000_000)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _check_sparsity(value: Any) -> Any:
@@ -85,3 +84,8 @@ class MethodConfig(Section):
     """Whether global prototypes of classes that no client uploaded in a round are dropped."""
     own_classes: bool = False
     """Whether inference by prototypes considers only the client's own classes."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that are options of the algorithm or of its parts, as they are given."""
+        return dict(self.model_extra or {})

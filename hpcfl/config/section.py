@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Weight = Annotated[float, Field(ge=0, le=1e38)]
 Positive = Annotated[float, Field(gt=0, le=1e38)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Names = list[str]
 Weights = list[Annotated[int, Field(ge=1, le=10_000)]]

@@ -19,6 +19,7 @@ from hpcfl.doctor.startup_check import check_start
 from hpcfl.errors import Refused
 from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.existing_run import default_log_path
+from hpcfl.methods.catalogue import check_method
 from hpcfl.runtime.exit_handling import DONE, FAILED, LauncherWatchdog, run_guarded
 from hpcfl.utils.files import free_bytes
 
@@ -79,7 +80,7 @@ def _connect(
 ) -> int:
     """Connects the ranks if possible, and runs the checks."""
     try:
-        config: Config | Exception = load_config(path, settings)
+        config: Config | Exception = check_method(load_config(path, settings))
     except Exception as problem:
         if launcher is None:
             raise

@@ -34,16 +34,25 @@ class ClientRecords:
         """Returns the blocks of a client's state."""
         return self.layouts.state(i).views(self.state(i))
 
+    def state_block(self, i: int, name: str) -> Tensor:
+        """Returns one block of a client's state."""
+        return self.layouts.state(i).view(self.state(i), name)
+
     def initialise(self, i: int, pretrained: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Writes the state of a client before its first round."""
-        network = initial_network(self.plan, i)
+        network, architecture = initial_network(self.plan, i), self.plan.clients[i].architecture
         self.state(i).zero_()
-        if weights := pretrained.get(split_name(self.plan.clients[i].architecture)[0]):
+        if weights := pretrained.get(split_name(architecture)[0]):
             network.extractor.load_state_dict(weights)
         blocks = self.state_blocks(i)
         copy_into(blocks, network)
-        for block in self.layouts.declared.blocks(self.plan.clients[i].architecture):
-            blocks[block.name].fill_(block.start)
+        for block in self.layouts.declared.blocks(architecture):
+            if block.kept:
+                blocks[block.name].fill_(block.start)
+        for name, extra in self.layouts.declared.networks(architecture).items():
+            if extra.kept:
+                other = initial_network(self.plan, i, name, extra.architecture)
+                copy_into({key.removeprefix(f"{name}."): block for key, block in blocks.items()}, other)
 
     def restore(self, i: int, saved: np.ndarray, layout: Layout) -> None:
         """Writes the state of a client from saved bytes of this layout."""

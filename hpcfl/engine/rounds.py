@@ -25,7 +25,8 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
     """
     comm, config, queue, checkpoints = ctx.comm, ctx.plan.config, ctx.queue, ctx.checkpoint_writer
     settings, stopwatch = config.federation, Stopwatch(comm)
-    current, flags, t = Payload(), ControlFlags.GO, ctx.first_round
+    flags, t = ControlFlags.GO, ctx.first_round
+    current: Payload = {}
     while True:
         comm.round = min(t + 1, settings.rounds)
         with stopwatch.part("comm"):
@@ -100,9 +101,8 @@ def _broadcast(
     if server:
         message = server.pop_message()
         is_new = np.array([message is not None], dtype=np.int64)
-        body = np.concatenate([part.view(np.uint8) for part in (costs.measured_A, is_new)])
-        if message is not None:
-            body = np.concatenate([body, message])
+        parts = [costs.measured_A.view(np.uint8), is_new.view(np.uint8)]
+        body = np.concatenate(parts if message is None else [*parts, message])
     flags, body = ctx.comm.broadcast(flags, body)
     start = costs.rate_A.nbytes
     costs.rate_A[:] = body[:start].view(np.float64)

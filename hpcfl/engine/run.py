@@ -100,10 +100,10 @@ def _common_plan(comm: Communicator, plan_or_problem: RunPlan | Exception) -> Ru
             raise plan_or_problem
     assert isinstance(plan_or_problem, RunPlan)
     with comm.raise_on_all():
-        own = fingerprint(plan_or_problem.config), *plan_or_problem.checksums.values()
+        own = fingerprint(plan_or_problem.config), *sorted(plan_or_problem.checksums.items())
         if len(set(comm.allgather_object(own))) > 1:
             raise BadInput(
-                "the ranks read different configurations, data or splits: start them all with the same"
+                "the ranks read different configurations, data, splits or code: start them all with the same"
             )
     return plan_or_problem
 

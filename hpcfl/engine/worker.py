@@ -29,21 +29,16 @@ class Worker:
     def __init__(self, ctx: WorkerContext, clients: Iterable[int]):
         """`clients` are those that this rank may host."""
         self.ctx, plan, layouts = ctx, ctx.plan, ctx.records.layouts
-        self.algorithm, self.download = ctx.algorithm, Payload()
+        self.algorithm = ctx.algorithm
+        self.download: Payload = {}
         """`download` is what clients use of the server's last one."""
         self.source = SampleSource(plan.data, plan.config.data, ctx.device)
         self.evaluator = Evaluator(plan, ctx.algorithm)
         names = sorted({plan.clients[i].architecture for i in clients})
-        nbytes = max((layouts.states[name].nbytes for name in names), default=0)
+        nbytes = max((layouts.buffer_bytes(name) for name in names), default=0)
         self.buffer = empty_vector(nbytes, ctx.device)
         self.networks = {
-            name: bind_network(
-                layouts.network(name),
-                layouts.states[name],
-                self.buffer,
-                plan.config.train,
-                ctx.step_options[name],
-            )
+            name: bind_network(name, layouts, self.buffer, plan.config.train, ctx.step_options[name])
             for name in names
         }
         self.metrics = RankMetrics(run_metrics(plan), dimension_sizes(plan))
@@ -56,7 +51,8 @@ class Worker:
     def train_client(self, t: int, i: int) -> ClientUpload:
         """Trains client i in round t and returns its upload; a diverged client uploads nothing."""
         start, cpu = time.perf_counter(), time.process_time()
-        client, upload = self._load(t, i), Payload()
+        client = self._load(t, i)
+        upload: Payload = {}
         client.metrics["trained"] = True
         if not client.bound.diverged:
             self.algorithm.apply_download(client, self.download)
@@ -84,9 +80,13 @@ class Worker:
     def evaluate_download(self, t: int, i: int) -> None:
         """Completes client i's evaluation of round t with the download that followed it."""
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
-        client = self._load(t, i, {"nothing": "none", "head": "head.", "network": ""}[changes])
-        diverged = bool(records.state_blocks(i)["diverged"])
+        client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
         if changes != "nothing" and not diverged:
+            if changes == "head":  # the network's other blocks are not needed
+                for name, parameter in client.network.head.named_parameters(prefix="head"):
+                    parameter.data.copy_(records.state_block(i, name))
+            else:
+                self._load(t, i)
             self.algorithm.apply_download(client, self.download)
         self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
         self.cpu_on_clients += time.process_time() - cpu
@@ -98,13 +98,13 @@ class Worker:
         self.cpu_on_clients, self.cpu_reported = 0.0, now
         return seconds
 
-    def _load(self, t: int, i: int, only: str = "") -> LocalClient:
-        """Copies client i's state, or the blocks whose names begin with `only`, into the buffer."""
+    def _load(self, t: int, i: int) -> LocalClient:
+        """Copies client i's state into the buffer."""
+        client = self._client(t, i)
+        self.buffer[: client.bound.layout.nbytes].copy_(self.ctx.records.state(i))
+        return client
+
+    def _client(self, t: int, i: int) -> LocalClient:
+        """Returns client i without its state, which may be that of another client."""
         bound = self.networks[self.ctx.plan.clients[i].architecture]
-        if not only:
-            self.buffer[: bound.layout.nbytes].copy_(self.ctx.records.state(i))
-        else:
-            for name, block in self.ctx.records.state_blocks(i).items():
-                if name.startswith(only):
-                    bound.views[name].copy_(block)
         return LocalClient(t, i, self.ctx.plan, bound, self.source, self.metrics.of(i))

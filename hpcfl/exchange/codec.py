@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
-from hpcfl.exchange.payload import ALIGN, Array, Bytes, Payload, Reader, padded
+from hpcfl.exchange.payload import ALIGN, Array, Bytes, ClassRows, Payload, Reader, padded
 
 HEADER = np.dtype([("client", "<i4"), ("diverged", "<i4"), ("nbytes", "<i8")])
 EMPTY = np.empty(0, dtype=np.uint8)
@@ -56,7 +57,8 @@ class Codec:
         """Returns the payload of a message; raises ValueError if it is none."""
         if not message.size:
             return {}
-        reader, payload = Reader(message), Payload()
+        reader = Reader(message)
+        payload: dict[str, Tensor | ClassRows] = {}
         if message.size < ALIGN:
             raise ValueError("the message is too short")
         mask = int(message[:ALIGN].view("<u8")[0])
@@ -98,7 +100,9 @@ def _uploads(codec: Codec, message: np.ndarray) -> Iterator[ClientUpload]:
     start = 0
     while start < message.size:
         header = message[start : start + HEADER.itemsize].view(HEADER)[0]
-        start += HEADER.itemsize
-        payload = codec.decode(message[start : start + int(header["nbytes"])])
-        start += int(header["nbytes"])
+        start, nbytes = start + HEADER.itemsize, int(header["nbytes"])
+        if not 0 <= nbytes <= message.size - start:
+            raise ValueError("the message ends within an upload")
+        payload = codec.decode(message[start : start + nbytes])
+        start += nbytes
         yield ClientUpload(int(header["client"]), bool(header["diverged"]), payload)

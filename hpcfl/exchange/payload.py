@@ -7,6 +7,7 @@ classes that are present, `Shaped` carries its shape. Messages, byte counts and 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ class ClassRows:
         return ClassRows(self.value_KD.to(device), self.present_K.to(device))
 
 
-Payload = dict[str, Tensor | ClassRows]
+Payload = Mapping[str, Tensor | ClassRows]
 """Arrays by name; an empty payload sends nothing."""
 
 
@@ -55,11 +56,7 @@ class Dense:
     def parts(self, payload: Payload) -> list[np.ndarray]:
         """Returns the arrays that are sent."""
         value = tensor(payload, self.name)
-        if tuple(value.shape) != self.shape or value.dtype != self.dtype:
-            raise ValueError(
-                f"payload {self.name!r} is {value.dtype} of shape {tuple(value.shape)}, declared is "
-                f"{self.dtype} of shape {self.shape}"
-            )
+        _check(self.name, value, self.dtype, self.shape)
         return [value.detach().cpu().numpy()]
 
     def read(self, reader: Reader, payload: Payload) -> Tensor:
@@ -92,6 +89,7 @@ class Rows:
 
     def parts(self, payload: Payload) -> list[np.ndarray]:
         rows = class_rows(payload, self.name)
+        _check(self.name, rows.value_KD, self.dtype, (self.classes, self.width))
         present_K = rows.present_K.cpu().numpy()
         value_RD = rows.value_KD.detach().cpu().numpy()[present_K]
         sent = value_RD if self.mask_KD is None else value_RD[self.mask_KD[present_K]]
@@ -99,6 +97,8 @@ class Rows:
 
     def read(self, reader: Reader, payload: Payload) -> ClassRows:
         if self.present_as:
+            if self.present_as not in payload:
+                raise ValueError(f"the message has {self.name!r} without {self.present_as!r}")
             present_K = class_rows(payload, self.present_as).present_K
         else:
             bits = reader.read(torch.uint8, (self.bytes_of_bitmap,)).numpy()
@@ -141,10 +141,11 @@ class Shaped:
     counted: bool = True
 
     def parts(self, payload: Payload) -> list[np.ndarray]:
-        value = tensor(payload, self.name).detach().cpu().numpy()
+        value = tensor(payload, self.name)
+        _check(self.name, value, self.dtype, None)
         if value.ndim != self.dims:
             raise ValueError(f"payload {self.name!r} has {value.ndim} dimensions, declared are {self.dims}")
-        return [np.array(value.shape, dtype=np.int64), value]
+        return [np.array(value.shape, dtype=np.int64), value.detach().cpu().numpy()]
 
     def read(self, reader: Reader, payload: Payload) -> Tensor:
         shape = tuple(reader.read(torch.int64, (self.dims,)).tolist())
@@ -178,7 +179,7 @@ class Reader:
     def read(self, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
         """Returns the next array; it shares the memory of the message."""
         start, size = self.offset, dtype.itemsize * math.prod(shape)
-        if start + size > self.message.size:
+        if min(shape, default=0) < 0 or start + size > self.message.size:
             raise ValueError("the message ends within an array")
         self.offset += padded(size)
         return torch.from_numpy(self.message[start : start + size]).view(dtype).view(shape)
@@ -191,6 +192,15 @@ ALIGN = 8
 def padded(nbytes: int) -> int:
     """Returns the next multiple of ALIGN."""
     return -(-nbytes // ALIGN) * ALIGN
+
+
+def _check(name: str, value: Tensor, dtype: torch.dtype, shape: tuple[int, ...] | None) -> None:
+    """Raises ValueError if an array is not as it was declared; `shape` None: any."""
+    found, shape = tuple(value.shape), tuple(value.shape) if shape is None else shape
+    if found != shape or value.dtype != dtype:
+        raise ValueError(
+            f"payload {name!r} is {value.dtype} of shape {found}, declared is {dtype} of shape {shape}"
+        )
 
 
 def tensor(payload: Payload, name: str) -> Tensor:

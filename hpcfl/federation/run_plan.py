@@ -15,7 +15,9 @@ from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.catalogue import CATALOGUE, check_method, method_spec
+from hpcfl.methods.parts import PARTS
+from hpcfl.methods.plugins import user_path
 from hpcfl.methods.spec import AlgorithmSpec
 from hpcfl.models.registry import client_architectures, find_architecture, is_user_defined, split_name
 from hpcfl.utils.user_code import source_checksums
@@ -82,18 +84,30 @@ class RunPlan:
             if Path(weights).is_file():
                 with open(weights, "rb") as file:
                     checksums[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
-        checksums |= {f"code_{name}": digest for name, digest in source_checksums(self.user_paths).items()}
-        return checksums
+        return checksums | code_checksums(self.config)
 
-    @property
-    def user_paths(self) -> list[str]:
-        """The import paths of the user's own networks, algorithm and parts."""
-        networks = [split_name(name)[0] for name in self.architectures if is_user_defined(name)]
-        return [*networks, *(path for path in self.spec.paths if not path.startswith("hpcfl."))]
+
+CODE = "code_"
+"""The names of the checksums of code begin with this; the name of the module follows."""
+
+
+def code_checksums(config: Config) -> dict[str, str]:
+    """Returns checksums of the user's own code: networks, algorithm, parts, and the modules that they import.
+
+    Nothing is imported for it.
+    """
+    method = config.method
+    names = {name: PARTS[name] for name in PARTS} | {"name": CATALOGUE}
+    chosen = [(getattr(method, slot), known) for slot, known in names.items()]
+    paths = [user_path(name) for name, known in chosen if name is not None and name not in known]
+    networks = [split_name(name)[0] for name in client_architectures(config.models) if is_user_defined(name)]
+    checksums = source_checksums([*networks, *(path for path in paths if path)])
+    return {f"{CODE}{module}": checksum for module, checksum in checksums.items()}
 
 
 def plan_run(config: Config) -> RunPlan:
     """Returns the run that a configuration describes, or raises BadInput."""
+    config = check_method(config)
     method = method_spec(config.method, config.data.name)
     names = client_architectures(config.models)
     data = load_dataset(config.data)

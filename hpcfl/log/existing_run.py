@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 from hpcfl.config.identity import difference, fingerprint, with_rounds
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.federation.run_plan import RunPlan
+from hpcfl.federation.run_plan import CODE, RunPlan
 from hpcfl.log.reader import Run, read_log
 from hpcfl.log.writer import EarlierRows
 from hpcfl.metrics.metric import Metric
@@ -20,7 +20,8 @@ from hpcfl.metrics.metric import Metric
 
 def default_log_path(config: Config) -> Path:
     """Returns a file name that is unique to the configuration."""
-    return Path(f"{config.method.name}-{config.data.name}-{fingerprint(config)}.h5")
+    method = config.method.name.replace(":", ".")
+    return Path(f"{method}-{config.data.name}-{fingerprint(config)}.h5")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
     rounds, more = old.config.federation.rounds, config.federation.rounds
     if change := difference(with_rounds(old.config, more), config):
         raise BadInput(f"{path} is a run of another configuration ({change}); choose another --out")
+    if module := changed_module(old, plan.checksums):
+        raise BadInput(
+            f"{path} is a run with other code: {module} has changed since; --fresh keeps it aside and runs "
+            "again, or choose another --out"
+        )
     for what, checksum in plan.checksums.items():
         if old.attributes.get(f"checksum_{what}") != checksum:
             raise BadInput(
@@ -65,6 +71,15 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
     if old.status == "diverged":
         raise BadInput(f"{path} diverged in round {old.rounds_done}; --fresh keeps it aside and runs again")
     return ExistingRun(log=old)
+
+
+def changed_module(old: Run, checksums: Mapping[str, str]) -> str:
+    """Returns the first module of the user's own code that differs from that of a log; empty: none."""
+    start = f"checksum_{CODE}"
+    attributes = old.attributes.items()
+    before = {key.removeprefix(start): value for key, value in attributes if key.startswith(start)}
+    now = {key.removeprefix(CODE): value for key, value in checksums.items() if key.startswith(CODE)}
+    return min((name for name in before | now if before.get(name) != now.get(name)), default="")
 
 
 def earlier_rows(log: Run, round_: int, config: Config, metrics: Iterable[Metric]) -> EarlierRows:

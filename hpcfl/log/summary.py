@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcfl.log.reader import Run
 
-INFERENCES = ("head", "global", "local")
+INFERENCES = ("head", "global", "local", "trained")
 SUMMARY_ROWS = dict.fromkeys(
     (
         *("/round/accuracy", "/round/accuracy_mean", "/round/loss", "/round/bytes_up", "/round/bytes_down"),
@@ -36,6 +36,8 @@ class Summary:
     head: float = UNKNOWN
     global_: float = UNKNOWN
     local: float = UNKNOWN
+    trained: float = UNKNOWN
+    """By the head before the download that changes it."""
     loss: float = UNKNOWN
     bytes_up: float = UNKNOWN
     """Mean per round, counted as in the papers; `bytes_down` likewise."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from hpcfl.config.section import Section
 from hpcfl.methods.context import MethodContext
+from hpcfl.methods.declarations import NoOptions, declares
+from hpcfl.methods.parts import AGGREGATES
 from hpcfl.methods.prototypes import Prototypes
 
 
@@ -59,7 +63,17 @@ def _weighted(
 
 
 class Aggregate:
-    """An aggregation; its options are `context.options`, and its `state` is checkpointed."""
+    """The base of aggregations; what it declares decides what clients upload."""
+
+    paper: ClassVar[str] = "–"
+    Options: ClassVar[type[Section]] = NoOptions
+    """The keys of [method] that are its options; their values are in `context.options`, by name."""
+    needs_counts: ClassVar[bool] = False
+    """Whether clients upload their sample counts: `Upload.count_K`."""
+    sends_products: ClassVar[bool] = False
+    """Whether clients upload n_ij c_ij instead of c_ij."""
+    keeps_uploads: ClassVar[bool] = False
+    """Whether it goes on with the last upload of clients that are absent."""
 
     def __init__(self, context: MethodContext):
         self.context = context
@@ -80,21 +94,25 @@ class Aggregate:
         """Restores a checkpointed state."""
 
 
+@declares(AGGREGATES["mean"])
 class Mean(Aggregate):
     def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
         return mean(uploads)
 
 
+@declares(AGGREGATES["weighted"])
 class Weighted(Aggregate):
     def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
         return weighted(uploads)
 
 
+@declares(AGGREGATES["weighted-literal"])
 class WeightedLiteral(Aggregate):
     def __call__(self, uploads: Sequence[Upload]) -> Prototypes:
         return weighted_literal(uploads)
 
 
+@declares(AGGREGATES["ppa"])
 class Ppa(Aggregate):
     """Privacy-preserving aggregation of the sparse-prototype paper, Eq. (10), (11).
 

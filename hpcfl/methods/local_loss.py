@@ -11,16 +11,37 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from hpcfl.methods.declarations import declares
+from hpcfl.methods.parts import DISTANCES
 from hpcfl.methods.plugins import load
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.spec import PrototypeSpec
 
+Distance = Callable[[Tensor, Tensor], Tensor]
+"""(features, prototypes of their labels) → distances: [B, D] and [B, D] → [B]."""
 
+
+def distance(weight: float | None = None, by_angle: bool = False) -> Callable[[Distance], Distance]:
+    """Returns a decorator that declares what a distance is combined with.
+
+    `weight` is its λ unless `method.weight` is set; None: it must be set. `by_angle` says that it compares
+    directions, so that lengths (γ) mean nothing and inference compares directions too.
+    """
+
+    def declare(function: Distance) -> Distance:
+        vars(function).update(weight=weight, by_angle=by_angle)
+        return function
+
+    return declare
+
+
+@declares(DISTANCES["mse"])
 def mse(z_BD: Tensor, target_BD: Tensor) -> Tensor:
     """Returns the squared difference, mean over dimensions, as in published code."""
     return (z_BD - target_BD).square().mean(1)
 
 
+@declares(DISTANCES["euclid"])
 def euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
     """Returns the Euclidean distance, ρ of ProtoNorm's Eq. (5), with gradient zero at distance zero."""
     square_B = squared_euclid(z_BD, target_BD)
@@ -28,11 +49,13 @@ def euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
     return torch.where(positive_B, square_B.where(positive_B, 1.0).sqrt(), 0.0)
 
 
+@declares(DISTANCES["sq"])
 def squared_euclid(z_BD: Tensor, target_BD: Tensor) -> Tensor:
     """Returns the squared Euclidean distance."""
     return (z_BD - target_BD).square().sum(1)
 
 
+@declares(DISTANCES["cosine"])
 def cosine(z_BD: Tensor, target_BD: Tensor) -> Tensor:
     """Returns 1 − cosine, L_R of FedORGP's Eq. (8); eps keeps gradients finite for features near zero."""
     return 1 - (normalize(z_BD, eps=1e-6) * normalize(target_BD, eps=1e-6)).sum(1)
@@ -79,8 +102,8 @@ class LocalLoss:
     mask_KD: Tensor | None = None
 
     @cached_property
-    def distance(self) -> Callable[[Tensor, Tensor], Tensor]:
-        """The distance of features to the prototypes of their labels, [B, D] and [B, D] → [B]."""
+    def distance(self) -> Distance:
+        """The distance of features to the prototypes of their labels."""
         return load(self.spec.distance_part.path)
 
     def weight(self, t: int) -> float:

@@ -6,9 +6,11 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from hpcfl.config.method import MethodConfig
 from hpcfl.errors import BadInput, unknown
-from hpcfl.methods.parts import PARTS, AggregatePart, DistancePart, Part, RefinementPart
-from hpcfl.utils.user_code import IMPORT_PATH, import_object
+from hpcfl.methods.declarations import AggregatePart, DistancePart, Part, RefinementPart
+from hpcfl.methods.parts import PARTS
+from hpcfl.utils.user_code import IMPORT_PATH, import_object, place
 
 ENTRY_POINTS = "hpcfl.methods"
 """The group of entry points by which an installed package registers algorithms and parts."""
@@ -18,9 +20,9 @@ KINDS: dict[str, type[Part]] = {
     "distance": DistancePart,
 }
 BASES = {
+    "name": "hpcfl.algorithms.algorithm:Algorithm",
     "refine": "hpcfl.methods.refine.base:Refinement",
     "aggregate": "hpcfl.methods.aggregate:Aggregate",
-    "name": "hpcfl.algorithms.algorithm:Algorithm",
 }
 """The class that a user's own must be derived from, by key of [method]."""
 
@@ -33,12 +35,15 @@ def registered() -> dict[str, EntryPoint]:
 
 def user_path(name: str) -> str | None:
     """Returns the import path of a name that is not hpcfl's own; None: it is no import path."""
-    if name in registered():
-        return registered()[name].value.replace(" ", "")
-    return name if IMPORT_PATH.fullmatch(name) else None
+    if name not in registered():
+        return name if IMPORT_PATH.fullmatch(name) else None
+    point = registered()[name]
+    path = point.value.partition("[")[0].replace(" ", "")
+    if not IMPORT_PATH.fullmatch(path):
+        raise BadInput(f"entry point {name!r} of {ENTRY_POINTS}: {point.value!r} is not module:name")
+    return path
 
 
-@cache
 def find_part(slot: str, name: str) -> Any:
     """Returns what a part declares about itself; raises BadInput if there is none of this name."""
     known = PARTS[slot]
@@ -47,7 +52,10 @@ def find_part(slot: str, name: str) -> Any:
     path = user_path(name)
     if path is None:
         raise unknown(f"method.{slot}", name, [*known, *registered()])
-    return KINDS[slot].of(path, load_user_object(slot, path))
+    part = KINDS[slot].of(path, load_user_object(slot, path))
+    if taken := sorted(part.Options.model_fields.keys() & MethodConfig.model_fields.keys()):
+        raise BadInput(f"method.{slot}: {path} has the option {taken[0]!r}, a key of [method] already")
+    return part
 
 
 def load_user_object(slot: str, path: str) -> Any:
@@ -55,16 +63,15 @@ def load_user_object(slot: str, path: str) -> Any:
     found = import_object(f"method.{slot}", path)
     if slot == "distance":
         if not callable(found) or isinstance(found, type):
-            raise BadInput(f"method.distance: {path} is not a function (features, prototypes) → distances")
+            kind = "a function (features, prototypes) → distances"
+            raise BadInput(f"method.distance: {path}{place(found)} is not {kind}")
         return found
-    base = import_object(f"method.{slot}", BASES[slot])
-    if not isinstance(found, type) or not issubclass(found, base):
-        kind = (
-            f"{found.__name__} of {base.__module__}"
-            if found is base
-            else f"a class derived from {base.__name__}"
-        )
-        raise BadInput(f"method.{slot}: {path} is not {kind}")
+    base = load(BASES[slot])
+    if not isinstance(found, type) or not issubclass(found, base) or found is base:
+        kind = f"a class derived from {base.__module__}.{base.__name__}"
+        raise BadInput(f"method.{slot}: {path}{place(found)} is not {kind}")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise BadInput(f"method.{slot}: {path}{place(found)} does not define {', '.join(missing)}")
     return found
 
 

@@ -95,9 +95,12 @@ def check_dims(spec: PrototypeSpec, classes: int, features: int) -> None:
             f"so they are orthogonal and refine = {spec.refine!r} has nothing to do"
         )
     if classes < refinement.min_classes:
-        raise BadInput(f"method.refine = {spec.refine!r}: needs two classes, the data has {classes}")
+        needed = "two" if refinement.min_classes == 2 else refinement.min_classes
+        raise BadInput(f"method.refine = {spec.refine!r}: needs {needed} classes, the data has {classes}")
     if features < refinement.min_features:
-        raise BadInput(f"models.features = {features}: refine = {spec.refine!r} needs 2 or more")
+        raise BadInput(
+            f"models.features = {features}: refine = {spec.refine!r} needs {refinement.min_features} or more"
+        )
     if reason := refinement.impossible(classes, features):
         raise BadInput(f"models.features = {features}: refine = {spec.refine!r} {reason}")
 

@@ -10,8 +10,8 @@ from hpcfl.config.method import AnchorName, ClassWeightsName, CurriculumName, In
 from hpcfl.config.schema import Config
 from hpcfl.config.section import Section
 from hpcfl.errors import BadInput
+from hpcfl.methods.declarations import AggregatePart, DistancePart, NoOptions, RefinementPart
 from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
-from hpcfl.methods.parts import AggregatePart, DistancePart, NoOptions, RefinementPart
 from hpcfl.methods.plugins import find_part
 from hpcfl.metrics.metric import Metric
 
@@ -56,11 +56,6 @@ class AlgorithmSpec:
     equal_heads: bool = False
     """Whether all clients must have the same head."""
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The import paths of the algorithm and its parts."""
-        return (self.algorithm,)
-
     def slots(self) -> dict[str, Any]:
         """Returns the choices to display."""
         return {"infer": self.infer} | self.settings.model_dump()
@@ -71,6 +66,9 @@ class AlgorithmSpec:
 
     def check(self, plan: Plan) -> None:
         """Raises BadInput if a run is impossible, as far as can be known before torch is loaded."""
+        for key in ("distances", "local_prototypes"):
+            if getattr(plan.config.log, key):
+                raise BadInput(f"log.{key} = true: method {plan.config.method.name!r} has none")
         heads = {client.architecture.partition("/")[2] or "linear" for client in plan.clients}
         if self.equal_heads and len(heads) > 1:
             raise BadInput(
@@ -126,9 +124,10 @@ class PrototypeSpec(AlgorithmSpec):
         if not self.exchange:
             return {"infer": self.infer}
         slots = {name: getattr(self, name) for name in SLOTS}
-        return {
-            name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]
-        } | dict(self.options)
+        return {name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]} | {
+            **self.options,
+            **self.settings.model_dump(),
+        }
 
     def dimension_sizes(self, config: Config) -> dict[str, int]:
         log = config.log
@@ -153,10 +152,6 @@ class PrototypeSpec(AlgorithmSpec):
         if not self.semi:
             return []
         return [f"after round {self.semi} unlabelled samples add work and memory: not counted"]
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return self.algorithm, self.aggregation.path, self.refinement.path, self.distance_part.path
 
     @property
     def refinement(self) -> RefinementPart:

@@ -21,6 +21,7 @@ from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import split_name
 from hpcfl.plan.forecast import Forecast, MemoryEstimate
 from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
+from hpcfl.plan.warnings import warnings
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.training.step.options import step_options
 from hpcfl.training.step.step import WARMUP, make_step
@@ -124,7 +125,7 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "architectures": {name: vars(cost) for name, cost in forecast.costs.items()},
         "machine": vars(forecast.machine),
         "published_forward_gflops": PUBLISHED,
-        "warnings": forecast.warnings(),
+        "warnings": warnings(forecast),
     }
 
 
@@ -145,7 +146,7 @@ def _print(forecast: Forecast) -> None:
     screen.print()
     for line in _round_lines(forecast):
         screen.print(line, soft_wrap=True)
-    for warning in forecast.warnings():
+    for warning in warnings(forecast):
         screen.print(f"warning: {warning}", soft_wrap=True)
 
 

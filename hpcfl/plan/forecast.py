@@ -15,7 +15,7 @@ from hpcfl.exchange.codec import Codec
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.costs import Cost
-from hpcfl.plan.machine import Machine, format_gib
+from hpcfl.plan.machine import Machine
 from hpcfl.runtime.devices import device_for
 from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
 from hpcfl.training.client_layout import ClientLayouts
@@ -134,7 +134,7 @@ class Forecast:
             length, load = 0.0, [0.0] * self.machine.nodes
             for number, pool in enumerate(self.pools):
                 costs = [float(cost_M[i]) for i in selected if self.pool_of[i] == number]
-                at_once = min(len(pool.ranks), self._slots(pool.node)) if self._on_cpu(number) else 1
+                at_once = min(len(pool.ranks), self._slots(pool.node)) if self.on_cpu(number) else 1
                 length = max(length, makespan(costs, at_once))
                 load[pool.node] += sum(costs)
             if not self.machine.devices:
@@ -143,13 +143,14 @@ class Forecast:
             ratios.append(length * slots / cost_M[selected].sum())
         return float(np.mean(lengths)), float(np.mean(ratios))
 
-    def _on_cpu(self, pool: int) -> bool:
+    def on_cpu(self, pool: int) -> bool:
+        """Returns whether a pool has no GPU."""
         return self.device_of[pool] == "cpu"
 
     def _slots(self, node: int) -> int:
         """Returns how many clients of a node train at a time; ranks that share a GPU count as one."""
         pools_of_node = [number for number, pool in enumerate(self.pools) if pool.node == node]
-        if not all(map(self._on_cpu, pools_of_node)):
+        if not all(map(self.on_cpu, pools_of_node)):
             return len({self.device_of[number] for number in pools_of_node})
         ranks = sum(len(self.pools[number].ranks) for number in pools_of_node)
         return max(1, min(ranks, self.machine.cores // self.plan.config.runtime.threads))
@@ -176,14 +177,16 @@ class Forecast:
     def rank_memory(self, pool: int) -> MemoryEstimate:
         """Memory of a rank while it trains the largest client of its pool; with a GPU, the host's part."""
         parts = {"program": self.program_bytes[0]}
-        return MemoryEstimate(parts | self._training(pool) if self._on_cpu(pool) else parts)
+        return MemoryEstimate(parts | self._training(pool) if self.on_cpu(pool) else parts)
 
     def _training(self, pool: int) -> dict[str, int]:
         """Returns the bytes that training the largest clients of a pool needs."""
         clients, device = self.clients_of(pool), self.device_of[pool]
         costs = [self._cost(i) for i in clients]
         return {
-            "network": max((self.layouts.state(i).nbytes for i in clients), default=0),
+            "network": max(
+                (self.layouts.buffer_bytes(self.plan.clients[i].architecture) for i in clients), default=0
+            ),
             "gradients": max((self._gradients(i, device) for i in clients), default=0),
             "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
         }
@@ -200,7 +203,7 @@ class Forecast:
             self._training(number)
             for number, pool in enumerate(self.pools)
             for _ in pool.ranks
-            if pool.node == node and self._on_cpu(number)
+            if pool.node == node and self.on_cpu(number)
         ]
         if training:
             parts["networks"] = sum(each["network"] for each in training)
@@ -233,26 +236,3 @@ class Forecast:
         ranks = len(self.pools[pool].ranks)
         parts = {"contexts": CUDA_CONTEXT_BYTES} | self._training(pool)
         return MemoryEstimate({name: ranks * nbytes for name, nbytes in parts.items()})
-
-    def warnings(self) -> list[str]:
-        """Returns messages about what will not fit or is not counted."""
-        messages = [*self.plan.spec.not_planned()]
-        for node in range(self.machine.nodes):
-            need, arena = self.node_memory(node).total, self.arena(node)
-            memory, shared = format_gib(self.machine.memory), format_gib(self.machine.shared)
-            if need > self.machine.memory:
-                messages.append(f"node {node} needs {format_gib(need)}, it has {memory}")
-            if arena > self.machine.shared and self.plan.config.runtime.arena in ("auto", "shared"):
-                messages.append(
-                    f"the arena of node {node} needs {format_gib(arena)}, shared memory has {shared}: "
-                    "it will be a file, or refused if runtime.arena = 'shared'"
-                )
-        for number, device in enumerate(self.device_of):
-            available, need = self.machine.device_memory, self.device_memory(number).total
-            if not self._on_cpu(number) and available is not None and need > available:
-                name = f"{device} of node {self.pools[number].node}"
-                messages.append(f"{name} needs {format_gib(need)}, it has {format_gib(available)}")
-        spare = len(self.workers) - self.plan.config.federation.per_round
-        if spare > 0:
-            messages.append(f"{spare} of {len(self.workers)} workers have no client to train in a round")
-        return messages

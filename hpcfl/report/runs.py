@@ -47,8 +47,8 @@ def _print_one(run: Run) -> None:
         add("accuracy", f"{format_percent(metrics.accuracy)} ({mean})")
         clients_best = f"clients at their own best {format_percent(metrics.clients_best)}"
         add("best", f"{format_percent(metrics.best)} in round {best + 1}; {clients_best}")
-        shares = _by_inference(metrics).items()
-        add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in shares))
+        shares = {name: share for name, share in _by_inference(metrics).items() if not np.isnan(share)}
+        add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in shares.items()))
     if run.rounds_done:
         sent = {name: format_bytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
@@ -64,15 +64,18 @@ def _print_many(runs: Sequence[Run]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("run")
     table.add_column("method")
-    for heading in ("rounds", "accuracy", "best", *INFERENCES, "up/round", "down/round", "s/round"):
+    summaries = [summary(run) for run in runs]
+    known = [
+        name for name in INFERENCES if any(not np.isnan(_by_inference(each)[name]) for each in summaries)
+    ]
+    for heading in ("rounds", "accuracy", "best", *known, "up/round", "down/round", "s/round"):
         table.add_column(heading, justify="right")
-    for run in runs:
-        metrics = summary(run)
-        shares = (metrics.accuracy, metrics.best, *_by_inference(metrics).values())
+    for run, metrics in zip(runs, summaries, strict=True):
+        shares = (metrics.accuracy, metrics.best, *(_by_inference(metrics)[name] for name in known))
         cells = [*map(format_percent, shares), "–", "–", "–"]
         if run.rounds_done:
             sent = format_bytes(metrics.bytes_up), format_bytes(metrics.bytes_down)
-            cells[5:] = [*sent, f"{metrics.seconds:.3f}"]
+            cells[-3:] = [*sent, f"{metrics.seconds:.3f}"]
         name = f"{run.path.name}, {run.study}" if run.study else run.path.name
         table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)
@@ -80,4 +83,4 @@ def _print_many(runs: Sequence[Run]) -> None:
 
 def _by_inference(metrics: Summary) -> dict[str, float]:
     """Returns the accuracy by kind of inference."""
-    return dict(zip(INFERENCES, (metrics.head, metrics.global_, metrics.local), strict=True))
+    return dict(zip(INFERENCES, (metrics.head, metrics.global_, metrics.local, metrics.trained), strict=True))

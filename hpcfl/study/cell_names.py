@@ -49,7 +49,7 @@ def _part(key: str, value: Any, with_key: bool) -> str:
     if not with_key:
         return _value_text(value)
     last = key.rpartition(".")[2]
-    return f"{UNSAFE.sub('_', last if LAST_WORD_COUNTS[last] == 1 else key)}={_value_text(value)}"
+    return f"{UNSAFE.sub('_', last if LAST_WORD_COUNTS[last] <= 1 else key)}={_value_text(value)}"
 
 
 def _value_text(value: Any) -> str:

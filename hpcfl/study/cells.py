@@ -14,7 +14,7 @@ from hpcfl.config.identity import SEED_KEYS
 from hpcfl.config.loading import check_tables
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import method_spec
+from hpcfl.methods.catalogue import check_method
 from hpcfl.models.registry import client_architectures
 from hpcfl.study.cell_names import cell_names
 from hpcfl.study.keys import ALL_KEYS, RANKS, Settings, canonical, merge_settings, nest, short_repr
@@ -132,6 +132,7 @@ def make_cells(
     names = cell_names([(draft.block, draft.entry, draft.point) for draft in kept])
     result = tuple(draft.cell(name) for draft, name in zip(kept, names, strict=True))
     _refuse_duplicates(result)
+    _refuse_unknown_options(result)
     if all(cell.problem for cell in result) and len({cell.problem for cell in result}) == 1:
         raise BadInput(f"{'every cell: ' if len(result) > 1 else ''}{result[0].problem}")
     return result
@@ -149,12 +150,19 @@ def _check_exclusion(exclusion: Exclusion, drafts: Sequence[Draft]) -> None:
 def _load_config(settings: Settings) -> tuple[Config | None, str]:
     """Returns the configuration, or why it is invalid as far as can be checked without the data."""
     try:
-        config = check_tables(nest(settings))
-        method_spec(config.method, config.data.name)
+        config = check_method(check_tables(nest(settings)))
         client_architectures(config.models)
     except BadInput as error:
         return None, str(error)
     return config, ""
+
+
+def _refuse_unknown_options(cells: Sequence[Cell]) -> None:
+    """Raises if no cell that sets a key of [method] knows it: that is no option of the user's own code."""
+    for key in dict.fromkeys(key for cell in cells for key in cell.settings if key not in ALL_KEYS):
+        problems = [f"{cell.problem} " for cell in cells if key in cell.settings]
+        if all(problem.startswith(f"unknown key {key} ") for problem in problems):
+            raise BadInput(problems[0].strip())
 
 
 def _refuse_duplicates(cells: Sequence[Cell]) -> None:

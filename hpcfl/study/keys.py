@@ -9,11 +9,12 @@ from typing import Any
 from hpcfl.config.identity import keys
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
+from hpcfl.methods.catalogue import OPTION_NAMES
 
 RANKS = "ranks"
 """The number of MPI ranks: the one key of a cell that is not a key of the configuration."""
-ALL_KEYS = dict.fromkeys([*keys(), RANKS])
-"""All keys that a cell may set, in order."""
+ALL_KEYS = dict.fromkeys([*keys(), *(f"method.{name}" for name in OPTION_NAMES), RANKS])
+"""All keys that a cell may set, in order; beside them the options of a user's own method and parts."""
 SECTIONS = {key.rpartition(".")[0] for key in ALL_KEYS} - {""}
 TABLE_KEYS = tuple(key for key in keys() if isinstance(attrgetter(key)(Config()), dict))
 """Keys whose value is a table with free names; `models.pretrained.resnet18` sets one entry."""
@@ -31,7 +32,7 @@ def flatten(table: Mapping[str, Any], location: str, prefix: str = "") -> Settin
         key = prefix + name
         if key in SECTIONS and isinstance(value, dict):
             inner = flatten(value, location, f"{key}.")
-        elif key in ALL_KEYS or _table_key(key):
+        elif key in ALL_KEYS or _table_key(key) or _may_be_option(key):
             inner = {key: value}
         elif key in SECTIONS:
             raise BadInput(f"{location}{key} = {short_repr(value)}: must be a table of keys")
@@ -81,6 +82,12 @@ def short_repr(value: Any) -> str:
     """Returns a value for an error message, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _may_be_option(key: str) -> bool:
+    """Returns whether a key may be an option of the user's own code; a cell's check decides it."""
+    section, _, name = key.partition(".")
+    return section == "method" and name.isidentifier()
 
 
 def _table_key(key: str) -> str:

@@ -58,7 +58,9 @@ def _table(groups: Sequence[tuple[dict[str, Any], list[Result]]], width: int) ->
     if len(group_values) > 1:  # keys with the same value in all groups are not shown
         keys = [key for key in keys if len({repr(values.get(key)) for values in group_values}) > 1]
     columns = [[_heading(key), *(str(values.get(key, "–")) for values in group_values)] for key in keys]
-    columns += map(list, zip(HEADINGS, *(_statistics(cells) for _, cells in groups), strict=True))
+    for column in zip(HEADINGS, *(_statistics(cells) for _, cells in groups), strict=True):
+        if column[0] not in INFERENCES or set(column[1:]) != {"–"}:
+            columns.append([*column])
     widths = np.cumsum([1 + max(map(len, column)) for column in columns])
     shown = max(len(keys) + 2, int((widths <= width + 1).sum()))  # seeds and accuracy always
     table = Table(box=None, padding=(0, 1, 0, 0), width=int(widths[shown - 1]))

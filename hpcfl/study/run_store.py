@@ -14,12 +14,15 @@ from pathlib import Path
 from hpcfl.checkpoint.store import checkpoint_directory
 from hpcfl.config.identity import difference, with_rounds
 from hpcfl.errors import BadInput, Fatal
+from hpcfl.federation.run_plan import code_checksums
+from hpcfl.log.existing_run import changed_module
 from hpcfl.log.reader import as_bad_input, read_log
 from hpcfl.log.summary import SUMMARY_ROWS, Summary, summary
 from hpcfl.runtime.lock import is_locked
 from hpcfl.study.cells import Cell
 from hpcfl.utils.files import write_atomically
 
+OTHER_CODE = "move it away to run the cell again, or choose another --out"
 MAX_STARTS = 5
 """A cell that was started this often without completing a further round counts as failed."""
 
@@ -82,6 +85,9 @@ class RunStore:
             rounds = cell.config.federation.rounds
             if change := difference(with_rounds(run.config, rounds), cell.config):
                 reason = f"{path} is of another configuration ({change}); choose another --out"
+                return replace(progress, state="bad", reason=reason)
+            if module := changed_module(run, code_checksums(cell.config)):
+                reason = f"{path} is of other code: {module} has changed since; {OTHER_CODE}"
                 return replace(progress, state="bad", reason=reason)
             if run.rounds_done > rounds:
                 reason = f"{path} has {run.rounds_done} rounds already, more than {rounds}"

@@ -1,4 +1,4 @@
-"""A network whose parameters are views of a worker's buffer, so that it serves all clients that have it."""
+"""Networks whose parameters are views of a worker's buffer, so that they serve all clients that have them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from hpcfl.config.schema import TrainConfig
-from hpcfl.models.network import Network
+from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.state import Layout, bind
 from hpcfl.training.step.options import StepOptions
 from hpcfl.training.step.step import Step, make_step
@@ -16,9 +16,11 @@ from hpcfl.training.step.step import Step, make_step
 
 @dataclass(frozen=True)
 class BoundNetwork:
-    """The training step of a network, and the blocks of the client state that is in the buffer."""
+    """The training step of an architecture's network, and the blocks of the client that is in the buffer."""
 
     step: Step
+    extra_steps: Mapping[str, Step]
+    """The training steps of the further networks that the algorithm declares, by name."""
     layout: Layout
     views: Mapping[str, Tensor]
 
@@ -28,9 +30,16 @@ class BoundNetwork:
 
 
 def bind_network(
-    network: Network, layout: Layout, buffer: Tensor, train: TrainConfig, options: StepOptions
+    architecture: str, layouts: ClientLayouts, buffer: Tensor, train: TrainConfig, options: StepOptions
 ) -> BoundNetwork:
-    """Returns a network of the `meta` device, bound to a buffer."""
-    views = layout.views(buffer)
+    """Returns the networks of an architecture's clients, built on the `meta` device and bound to a buffer."""
+    layout = layouts.states[architecture]
+    views = layout.views(buffer) | layouts.scratch[architecture].views(buffer[layout.nbytes :])
+    network = layouts.network(architecture)
     bind(network, views)
-    return BoundNetwork(make_step(network, train, options), layout, views)
+    extra_steps = {}
+    for name, extra in layouts.declared.networks(architecture).items():
+        other, prefix = layouts.network(extra.architecture), f"{name}."
+        bind(other, {key.removeprefix(prefix): views[key] for key in views if key.startswith(prefix)})
+        extra_steps[name] = make_step(other, train, options)
+    return BoundNetwork(make_step(network, train, options), extra_steps, layout, views)

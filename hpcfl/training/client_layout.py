@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -13,12 +14,23 @@ from hpcfl.training.state import Block, Layout, module_blocks
 from hpcfl.training.step.options import StepOptions
 
 
+@dataclass(frozen=True)
+class ExtraNetwork:
+    """A second network of a client."""
+
+    architecture: str
+    kept: bool = False
+    """Whether it is part of the client's state; if not, every download brings it."""
+
+
 class Declarations(Protocol):
     """What an algorithm declares about a client's state; an `Algorithm` has it."""
 
     predictions: tuple[str, ...]
 
     def blocks(self, architecture: str) -> Sequence[Block]: ...
+
+    def networks(self, architecture: str) -> Mapping[str, ExtraNetwork]: ...
 
 
 class ClientLayouts:
@@ -27,17 +39,31 @@ class ClientLayouts:
     def __init__(
         self, plan: RunPlan, declared: Declarations, options: Mapping[str, StepOptions] | None = None
     ):
-        self.plan, self.declared = plan, declared
-        self.states = {
-            name: Layout(
-                [
-                    *module_blocks(self.network(name), bool(options and options[name].channels_last)),
-                    *declared.blocks(name),
-                    Block("diverged", torch.bool, ()),
-                ]
-            )
-            for name in plan.architectures
-        }
+        self.plan, self.declared, self.options = plan, declared, options
+        self.states, self.scratch = {}, {}
+        """By architecture: a client's state, and what a rank needs beside it while it trains the client."""
+        for name in plan.architectures:
+            blocks = [
+                *module_blocks(self.network(name), self._channels_last(name)),
+                *declared.blocks(name),
+                *self._extra_blocks(name),
+                Block("diverged", torch.bool, ()),
+            ]
+            self.states[name] = Layout(block for block in blocks if block.kept)
+            self.scratch[name] = Layout(block for block in blocks if not block.kept)
+
+    def buffer_bytes(self, architecture: str) -> int:
+        """Returns the bytes of a client on the rank that trains it."""
+        return self.states[architecture].nbytes + self.scratch[architecture].nbytes
+
+    def _channels_last(self, architecture: str) -> bool:
+        return bool(self.options and self.options[architecture].channels_last)
+
+    def _extra_blocks(self, architecture: str) -> Iterator[Block]:
+        """Yields the blocks of a client's further networks; their names begin with that of the network."""
+        for name, extra in self.declared.networks(architecture).items():
+            for block in module_blocks(self.network(extra.architecture), self._channels_last(architecture)):
+                yield replace(block, name=f"{name}.{block.name}", kept=extra.kept)
 
     def network(self, architecture: str) -> Network:
         """Returns a network on the `meta` device, which has no memory."""

@@ -46,6 +46,11 @@ class LocalClient:
         return self.bound.step
 
     @property
+    def extra_steps(self) -> Mapping[str, Step]:
+        """The training steps of the further networks that the algorithm declares, by name."""
+        return self.bound.extra_steps
+
+    @property
     def blocks(self) -> Mapping[str, Tensor]:
         """Its state: the network's parameters and buffers, and the blocks that the algorithm declares."""
         return self.bound.views

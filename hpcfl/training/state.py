@@ -5,7 +5,7 @@ Arena and checkpoints copy these bytes and nothing else of a client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,8 @@ class Block:
     """Whether a convolution weight [O, I, H, W] is stored as [O, H, W, I]."""
     start: float = 0.0
     """The value of every entry before the first round."""
+    kept: bool = True
+    """Whether it is part of the state; if not, it is scratch memory of the rank that trains the client."""
 
     @property
     def nbytes(self) -> int:
@@ -38,20 +40,22 @@ class Layout:
         self.offsets: dict[str, tuple[Block, int]] = {}
         self.nbytes = 0
         for block in blocks:
+            assert block.name not in self.offsets, f"two blocks are called {block.name}"
             self.offsets[block.name] = block, self.nbytes
             self.nbytes += -(-block.nbytes // ALIGN) * ALIGN
 
     def views(self, vector_bytes: Tensor) -> dict[str, Tensor]:
         """Returns each block as a tensor that shares the vector's memory."""
-        views = {}
-        for name, (block, offset) in self.offsets.items():
-            flat = vector_bytes[offset : offset + block.nbytes].view(block.dtype)
-            if block.channels_last:
-                outputs, inputs, height, width = block.shape
-                views[name] = flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
-            else:
-                views[name] = flat.view(block.shape)
-        return views
+        return {name: self.view(vector_bytes, name) for name in self.offsets}
+
+    def view(self, vector_bytes: Tensor, name: str) -> Tensor:
+        """Returns one block as a tensor that shares the vector's memory."""
+        block, offset = self.offsets[name]
+        flat = vector_bytes[offset : offset + block.nbytes].view(block.dtype)
+        if block.channels_last:
+            outputs, inputs, height, width = block.shape
+            return flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+        return flat.view(block.shape)
 
 
 def module_blocks(module: nn.Module, channels_last: bool) -> Iterator[Block]:
@@ -60,7 +64,7 @@ def module_blocks(module: nn.Module, channels_last: bool) -> Iterator[Block]:
         yield Block(name, tensor.dtype, tuple(tensor.shape), channels_last and tensor.dim() == 4)
 
 
-def bind(module: nn.Module, views: dict[str, Tensor]) -> None:
+def bind(module: nn.Module, views: Mapping[str, Tensor]) -> None:
     """Replaces the module's parameters and buffers by the views, so that they share their memory.
 
     Views of one tensor share a version counter, so autograd would take an update of batch-norm statistics for
@@ -76,7 +80,7 @@ def bind(module: nn.Module, views: dict[str, Tensor]) -> None:
 
 
 @torch.no_grad()
-def copy_into(views: dict[str, Tensor], module: nn.Module) -> None:
+def copy_into(views: Mapping[str, Tensor], module: nn.Module) -> None:
     """Copies the module's parameters and buffers into their blocks."""
     for name, tensor in _tensors(module):
         views[name].copy_(tensor)

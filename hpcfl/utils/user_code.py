@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
-import importlib.util
+import inspect
 import os
 import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from hpcfl.errors import BadInput
+from hpcfl.errors import BadInput, nearest
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """An import path: `mypackage.nets:tiny`."""
+MAX_MESSAGE = 300
+"""Characters of a user's own error message that are shown."""
 
 
 def import_object(key: str, path: str) -> Any:
@@ -26,63 +31,140 @@ def import_object(key: str, path: str) -> Any:
 
     What goes wrong is BadInput with the line of the user's file.
     """
-    module, _, name = path.partition(":")
+    name, _, attribute = path.partition(":")
+    _search_working_directory()
+    try:
+        module = importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        message = " ".join(f"{type(error).__name__}: {_message(error)}".split())[:MAX_MESSAGE]
+        raise BadInput(f"{key}: {path} cannot be imported ({message}{_place_of(error)})") from None
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        file = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
+        suggestion = nearest(attribute, [each for each in dir(module) if not each.startswith("_")])
+        raise BadInput(f"{key}: {name}{file} has no {attribute}{suggestion}") from None
+
+
+def place(found: object) -> str:
+    """Returns ` (FILE:LINE)` of a class or function, or nothing if that is not known."""
+    try:
+        _, line = inspect.getsourcelines(found)  # type: ignore[arg-type]
+        return f" ({inspect.getsourcefile(found)}:{line})"  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return ""
+
+
+def _search_working_directory() -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), name)
-    except AttributeError as error:
-        if error.name == name:
-            raise BadInput(f"{key}: {module} has no {name}") from None
-        raise _bad_import(key, path, error) from None
-    except (Exception, SystemExit) as error:
-        raise _bad_import(key, path, error) from None
 
 
-def _bad_import(key: str, path: str, error: BaseException) -> BadInput:
-    """Returns the error for a module that cannot be imported, with the last line of the user's own."""
+def _message(error: BaseException) -> str:
+    return (error.msg or "") if isinstance(error, SyntaxError) else str(error)
+
+
+def _place_of(error: BaseException) -> str:
+    """Returns `, FILE:LINE` for the last line of the user's own that led to an error."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f", {error.filename}:{error.lineno}"
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith("<") and not _is_installed(Path(frame.filename)):
+        if not frame.filename.startswith("<") and not _is_installed(frame.filename):
             place = f", {frame.filename}:{frame.lineno}"
-    return BadInput(f"{key}: {path} cannot be imported ({type(error).__name__}: {error}{place})")
+    return place
 
 
 def source_checksums(paths: Iterable[str]) -> dict[str, str]:
     """Returns a checksum of each module outside the installed packages that import paths load, by name.
 
-    These are the modules themselves, their packages, and what their source imports, anywhere in it.
+    These are the modules themselves, their packages, and what their source imports, anywhere in it. Nothing
+    is imported to find them.
     """
     found: dict[str, str] = {}
     waiting = [name for path in paths for name in _with_packages(path.partition(":")[0])]
+    if waiting:
+        _search_working_directory()
+    seen: set[str] = set()
     while waiting:
         name = waiting.pop()
-        file = _source(name)
-        if name in found or file is None or _is_installed(file):
+        if name in seen:
             continue
-        code = file.read_bytes()
-        found[name] = hashlib.blake2b(code, digest_size=16).hexdigest()
-        if file.suffix == ".py":
-            waiting += _imports(code, name, is_package=file.name == "__init__.py")
+        seen.add(name)
+        spec = _spec(name)
+        if spec is None or not spec.origin or not os.path.isfile(spec.origin) or _is_installed(spec.origin):
+            continue
+        found[name], imports = _read(name, spec)
+        waiting += imports
     return dict(sorted(found.items()))
 
 
-def _source(module: str) -> Path | None:
-    """Returns the file of a module, also of one that is not loaded yet; None: it has none."""
+_LOADED: dict[str, tuple[ModuleSpec, tuple[str, list[str]]]] = {}
+"""Checksum and imports of the loaded modules, as they were when first read."""
+
+
+def _read(name: str, spec: ModuleSpec) -> tuple[str, list[str]]:
+    """Returns the checksum of a module's file, and the modules that it may import.
+
+    A loaded module keeps its first checksum: if its file is edited afterwards, the code that runs is the old.
+    """
+    if name in _LOADED and _LOADED[name][0] is spec:
+        return _LOADED[name][1]
+    assert spec.origin is not None
     try:
-        spec = sys.modules[module].__spec__ if module in sys.modules else importlib.util.find_spec(module)
-    except (ImportError, AttributeError, ValueError):
-        return None
-    if spec is None or spec.origin is None or not os.path.isfile(spec.origin):
-        return None
-    return Path(spec.origin).resolve()
+        code = Path(spec.origin).read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {spec.origin}: {error.strerror}") from None
+    imports: list[str] = []
+    if spec.origin.endswith(".py"):
+        imports = list(_imports(code, name, is_package=spec.submodule_search_locations is not None))
+    result = hashlib.blake2b(code, digest_size=16).hexdigest(), imports
+    if name in sys.modules:
+        _LOADED[name] = spec, result
+    return result
 
 
-def _is_installed(file: Path) -> bool:
-    """Returns whether a file belongs to hpcfl, to Python or to an installed package."""
+def _spec(name: str) -> ModuleSpec | None:
+    """Returns where a module is, also of one that is not loaded yet; None: nowhere.
+
+    Submodules of installed packages are not looked for.
+    """
+    if name in sys.modules:
+        return _loaded_spec(name, sys.modules[name])
+    package, _, _ = name.rpartition(".")
+    parent = _spec(package) if package else None
+    if package and (parent is None or parent.submodule_search_locations is None):
+        return None
+    if parent and parent.origin and _is_installed(parent.origin):
+        return None
+    where = list(parent.submodule_search_locations or ()) if parent else None
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, where) if hasattr(finder, "find_spec") else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _loaded_spec(name: str, module: ModuleType) -> ModuleSpec | None:
+    """Returns where a loaded module is; a script that Python was started with has only a file."""
+    spec = getattr(module, "__spec__", None)
+    file = getattr(module, "__file__", None)
+    return spec or (ModuleSpec(name, None, origin=os.path.abspath(file)) if file else None)
+
+
+@cache
+def _installed_roots() -> tuple[str, ...]:
     roots = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     roots |= {str(Path(__file__).parents[1]), sys.base_prefix + "/lib"}
-    return any(file.resolve().is_relative_to(Path(root).resolve()) for root in roots)
+    return tuple(sorted(os.path.realpath(root) for root in roots if root))
+
+
+def _is_installed(file: str) -> bool:
+    """Returns whether a file belongs to hpcfl, to Python or to an installed package."""
+    path = Path(os.path.realpath(file))
+    if {"site-packages", "dist-packages"} & {*path.parts}:
+        return True
+    return any(path.is_relative_to(root) for root in _installed_roots())
 
 
 def _imports(code: bytes, module: str, is_package: bool) -> Iterator[str]:
@@ -91,16 +173,14 @@ def _imports(code: bytes, module: str, is_package: bool) -> Iterator[str]:
         tree = ast.parse(code)
     except (SyntaxError, ValueError):
         return
-    package = module if is_package else module.rpartition(".")[0]
+    packages = module.split(".") if is_package else module.split(".")[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _with_packages(alias.name)
         elif isinstance(node, ast.ImportFrom):
-            base = (
-                ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            )
-            origin = ".".join(filter(None, (base, node.module)))
+            base = packages[: len(packages) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
             for name in (origin, *(f"{origin}.{alias.name}" for alias in node.names)):
                 yield from _with_packages(name)
 

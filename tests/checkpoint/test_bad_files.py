@@ -163,15 +163,24 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     assert not Path("ran").exists()
 
 
-def test_arrays_of_another_shape_are_damaged(train, stop_after):
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"diverged": np.zeros(3, dtype=bool)}, "the server's diverged is not that of this run"),
+        ({"download": np.full(24, 255, dtype=np.uint8)}, "cannot go on from there (the message"),
+        ({"method.has_masks": np.zeros(3, dtype=bool)}, "cannot go on from there ("),
+    ],
+    ids=lambda value: str(*value) if isinstance(value, dict) else "",
+)
+def test_arrays_of_another_shape_are_damaged(train, stop_after, changed, says):
     store = stop_early(train, stop_after)
     (path, _) = store.manifests()
     manifest = read_manifest(path)
     arrays = store.read_arrays(manifest.server)
-    piece = store.write_arrays("3-server-cd.npz", arrays | {"present": np.zeros(3, dtype=bool)})
+    piece = store.write_arrays("3-server-cd.npz", arrays | changed)
     store.write(
         checkpoint_store.Manifest(3, manifest.identity, manifest.channels_last, manifest.clients, piece)
     )
     done = train("run.h5")
     assert done.exit_code == 0
-    assert "the server's present is not that of this run" in done.output
+    assert says in done.output

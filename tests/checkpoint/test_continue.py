@@ -10,6 +10,7 @@ import pytest
 
 from hpcfl.checkpoint.store import read_manifest
 from hpcfl.log.reader import read_log
+from hpcfl.methods.baselines import BASELINES
 from tests.helpers.cases import KSHOT, OWN
 from tests.helpers.runs import CHECKPOINTS, assert_equal_runs, options, stop_early
 
@@ -20,6 +21,7 @@ METHODS = {
     "anchor": ["method.prototypes=running"],
     "fedsap-ssl": [*KSHOT, "method.semi=2", "federation.participation=12"],
     "local": [],
+    **{name: ["log.evaluate_every=2", "federation.participation=2"] for name in BASELINES},
 }
 
 

@@ -67,20 +67,25 @@ SETTINGS = {
     "models.list=mlp_64": "models.list = 'mlp_64': must be a valid list",
     "models.features=0": "models.features = 0",
     "models.head=big": "models.head = 'big': allowed is 'linear', 'mlp512', 'mlp256', 'mlp128' or 'htc4'",
-    "method.name=fedprot": "method.name = 'fedprot': allowed is one of anchor, anchor-fixed, fedorgp, ",
-    "method.aggregate=median": "'median': allowed is 'mean', 'weighted', 'weighted-literal' or 'ppa'",
-    "method.distance=cosin": "'cosin': allowed is 'mse', 'euclid', 'sq' or 'cosine' (nearest: cosine)",
-    "method.refine=thomsen": "'thomsen': allowed is 'none', 'thomson', 'tgp', 'orthogonal', 'simplex' or",
+    "method.name=fedprot": "method.name = 'fedprot': allowed is one of anchor, anchor-fixed, feddistill, ",
+    "method.name=7": "method.name = 7: must be a valid string",
+    "method.aggregate=median": "'median': allowed is one of mean, ppa, weighted, weighted-literal",
+    "method.aggregate=[1]": "method.aggregate = [1]: must be a valid string",
+    "method.distance=cosin": "'cosin': allowed is one of cosine, euclid, mse, sq (nearest: cosine)",
+    "method.refine=thomsen": "'thomsen': allowed is one of none, nonnegative, orthogonal, simplex, tgp, tho",
     "method.anchor=last": "method.anchor = 'last': allowed is 'round', 'first' or 'seed'",
     "log.distances=true": "log.distances = true: refine = 'none' has no iterations",
-    "method.tau=3": "method.tau = 3.0: belongs to refine = tgp, not to 'none'",
-    "method.margin=big": "allowed is 'max-min', 'max-pair', 'fixed' or 'none'",
-    "method.server_epochs=0": "method.server_epochs = 0: must be greater than or equal to 1",
-    "method.iterations=-1": "method.iterations = -1: must be greater than or equal to 0",
+    "method.tau=3": "method.tau = 3: belongs to refine = tgp, not to 'none'",
+    "method.iterations=-1": "method.iterations = -1: belongs to refine = thomson and simplex, not to 'none'",
+    "method.stoping=whole": "unknown key method.stoping (nearest: method.stopping)",
+    "method.server_epoch=3": "unknown key method.server_epoch (nearest: method.server_epochs)",
+    "method.=3": "--set method.=3: write KEY=VALUE",
+    "method.a.b=3": "unknown key method.a",
+    "method=fedtgp": "method = 'fedtgp': must be a table, [method]",
     "method.distance=sq": "method.distance = 'sq': needs its own method.weight",
     "method.weight=-1": "method.weight = -1: must be greater than or equal to 0",
     "method.scale=0": "method.scale = 0: must be greater than 0",
-    "method.infer=heads": "method.infer = 'heads': allowed is 'head', 'global' or 'local' (nearest: head)",
+    "method.infer=heads": "method.infer = 'heads': allowed is 'head', 'global', 'local' or 'trained' (",
     "method.sparsity=50": "method.sparsity = 50: models.features has only 32 dimensions",
     "method.sparsity=-1": "method.sparsity = -1: a number of dimensions must be at least 0",
     "method.sparsity=1.5": "method.sparsity = 1.5: a share must be above 0.0 and below 1.0",
@@ -118,6 +123,70 @@ SETTINGS = {
     "=3": "--set =3: write KEY=VALUE",
 }
 
+OPTIONS = {
+    "margin": (
+        "fedtgp",
+        'margin = "max-mim"',
+        "allowed is 'max-min', 'max-pair', 'fixed' or 'none' (nearest: max",
+    ),
+    "margin-type": ("fedtgp", "margin = 3", "method.margin = 3: allowed is 'max-min', "),
+    "server-epochs": (
+        "fedtgp",
+        "server_epochs = 0",
+        "method.server_epochs = 0: must be greater than or equal to 1",
+    ),
+    "server-epochs-type": (
+        "fedtgp",
+        "server_epochs = 1.5",
+        "method.server_epochs = 1.5: must be a valid integer",
+    ),
+    "server-epochs-many": ("fedtgp", "server_epochs = 10000000", "must be less than or equal to 1000000"),
+    "server-network": ("fedorgp", "server_network = 1", "method.server_network = 1: must be a valid boolean"),
+    "tau": ("fedtgp", "tau = 0", "method.tau = 0: must be greater than 0"),
+    "tau-type": ("fedtgp", 'tau = "big"', "method.tau = 'big': must be a valid number"),
+    "tau-nan": ("fedtgp", "tau = nan", "method.tau = nan: must be a finite number"),
+    "tau-without-margin": ("fedtgp-scl", "tau = 3", "with margin = 'none' there is no margin"),
+    "pull": ("fedorgp", "pull = -1", "method.pull = -1: must be greater than or equal to 0"),
+    "push-table": ("fedorgp", "push = {a = 1}", "method.push = {'a': 1}: must be a valid number"),
+    "iterations": (
+        "protonorm",
+        "iterations = -1",
+        "method.iterations = -1: must be greater than or equal to 0",
+    ),
+    "stopping": ("protonorm", 'stopping = "hole"', "allowed is 'tangent' or 'whole' (nearest: whole)"),
+    "two": ("fedtgp", "server_epochs = 0\ntau = 0", "(and 1 more)"),
+    "unknown-option": ("fedtgp", "taw = 3", "unknown key method.taw (nearest: method.tau)"),
+    "unknown-of-local": ("local", "taw = 3", "unknown key method.taw (nearest: method.tau)"),
+    "option-of-local": ("local", "tau = 3", "method.tau: 'local' exchanges nothing and has no such slot"),
+    "option-of-a-baseline": ("fedgh", "server_lr = 0", "method.server_lr = 0: must be greater than 0"),
+    "option-of-another": (
+        "feddistill",
+        "server_epochs = 3",
+        "method.server_epochs = 3: 'feddistill' has no such",
+    ),
+    "slot-of-prototypes": (
+        "lg-fedavg",
+        'refine = "tgp"',
+        "method.refine = 'tgp': 'lg-fedavg' has no such option",
+    ),
+    "unknown-of-a-baseline": (
+        "fedgh",
+        "server_lrr = 1",
+        "unknown key method.server_lrr (nearest: method.server_lr)",
+    ),
+    "inference-of-a-baseline": (
+        "fedgh",
+        'infer = "global"',
+        "method.infer = 'global': method 'fedgh' has no such",
+    ),
+    "inference-before-a-download": (
+        "fedproto",
+        'infer = "trained"',
+        "prototypes do not change a client's head",
+    ),
+}
+"""Options of algorithms and parts: method, setting, and what is said."""
+
 FILES: dict[str, tuple[bytes, str]] = {
     "not-toml": (b"[train\nlr = 1", "not-toml.toml is not TOML: "),
     "twice": (b"seed = 1\nseed = 2", "twice.toml is not TOML: "),
@@ -151,6 +220,10 @@ FILES: dict[str, tuple[bytes, str]] = {
         b'[method]\nname = "simplex"\n[models]\nfeatures = 5\n[log]\ndistances = true',
         "log.distances = true: refine = 'simplex' has no iterations for 6 classes in 5 dimensions",
     ),
+    **{
+        name: (f'[method]\nname = "{method}"\n{setting}'.encode(), message)
+        for name, (method, setting, message) in OPTIONS.items()
+    },
     "slots-of-local": (b'[method]\nname = "local"\nweight = 1.0', "method.weight: 'local' exchanges nothing"),
 }
 

@@ -7,7 +7,9 @@ import pytest
 from hpcfl.config.identity import difference, fingerprint, identity, identity_but_for_seeds, keys
 from hpcfl.config.loading import dump_config, load_config, parse_config
 from hpcfl.config.schema import Config, TrainConfig
+from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.existing_run import default_log_path
+from hpcfl.methods.catalogue import check_method
 
 CHECKSUMS = {"data": "0a", "split": "1b"}
 SETTINGS = ["method.name=fedtgp", "train.lr=0.1", "federation.participation=5", "seed=3"]
@@ -53,6 +55,29 @@ def test_identity_is_a_promise():
     quick_start, other = load_config(), load_config(None, SETTINGS)
     assert (fingerprint(quick_start), fingerprint(other)) == ("3833238a", "f2000a49")
     assert identity(other, CHECKSUMS) == "508c8b8c235f06eee5911d0415aa0465"
+
+
+def test_options_count_as_they_did_when_they_were_keys():
+    """A whole number for a float is that float; these values name logs and checkpoints that users have."""
+    for settings, names in (
+        (["method.name=fedtgp", "method.tau=3"], "a96c650d"),
+        (["method.name=fedtgp", "method.tau=3.0"], "a96c650d"),
+        (["method.name=fedtgp", "method.server_epochs=5"], "788ac6a4"),
+        (["method.name=fedorgp", "method.pull=2"], "fe63787a"),
+    ):
+        config = plan_run(load_config(None, settings)).config
+        assert fingerprint(config) == names
+        assert fingerprint(check_method(config)) == names
+        assert fingerprint(parse_config(dump_config(config))) == names
+    plain, other = (load_config(None, ["method.name=fedtgp", *more]) for more in ([], ["method.tau=7.0"]))
+    assert difference(plain, other) == "method.tau = None there, 7.0 here"
+    assert difference(other, plain) == "method.tau = 7.0 there, None here"
+
+
+def test_an_option_that_is_none_is_not_set():
+    config = load_config({"method.name": "fedtgp", "method.tau": None})
+    assert fingerprint(config) == fingerprint(load_config(None, ["method.name=fedtgp"]))
+    assert plan_run(config).spec == plan_run(load_config(None, ["method.name=fedtgp"])).spec
 
 
 def test_a_key_set_to_its_default_is_not_set():

@@ -4,12 +4,18 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from hpcfl.config.identity import keys
 from hpcfl.config.loading import dump_config, load_config
+from hpcfl.config.method import MethodConfig
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
+from hpcfl.methods.baselines import BASELINES
+from hpcfl.methods.declarations import Part
+from hpcfl.methods.parts import AGGREGATES, REFINEMENTS
+from hpcfl.methods.spec import AlgorithmSpec
 from tests.helpers.mpi import ROOT
 
 
@@ -30,6 +36,33 @@ def test_the_quick_start_file_holds_every_key_with_its_default_and_its_meaning()
         owner = type(reduce(getattr, section, Config()))
         assert f"# {owner.model_fields[name].description}\n" in text, key
         assert f"{name} = " in text, key
+
+
+OWNERS: dict[str, Part | AlgorithmSpec] = {**REFINEMENTS, **AGGREGATES, **BASELINES}
+"""Parts and methods that may have options."""
+
+
+@pytest.mark.parametrize(
+    "key", sorted({key for owner in OWNERS.values() for key in owner.Options.model_fields})
+)
+def test_the_quick_start_file_holds_every_option_with_its_owners_default_and_meaning(key):
+    text = (ROOT / "configs" / "quickstart.toml").read_text()
+    fields = {
+        name: owner.Options.model_fields[key]
+        for name, owner in OWNERS.items()
+        if key in owner.Options.model_fields
+    }
+    meaning, defaults = (
+        {getattr(field, name) for field in fields.values()} for name in ("description", "default")
+    )
+    (about,) = meaning
+    assert f"# {', '.join(fields)}: {about[0].lower()}{about[1:]}\n" in text
+    if len(defaults) > 1 or key in MethodConfig.model_fields:
+        each = ", ".join(f"{name} {field.default}" for name, field in fields.items())
+        assert f"# Defaults: {each}.\n" in text
+    if key not in MethodConfig.model_fields:
+        first = next(iter(fields.values())).default
+        assert f"# {tomli_w.dumps({key: first})}" in text
 
 
 def test_an_empty_file_is_the_quick_start(tmp_path):

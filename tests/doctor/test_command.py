@@ -77,6 +77,18 @@ def test_a_run_that_cannot_be_is_bad_input(hpcfl, options):
     assert done.output.count("hpcfl: ") == 1
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("method.taw=3", "unknown key method.taw (nearest: method.tau)"),
+        ("method.tau=0", "method.tau = 0: must be greater than 0"),
+    ],
+)
+def test_a_wrong_option_is_bad_input_even_if_there_is_no_data(hpcfl, setting, says):
+    done = hpcfl("doctor", "--set=method.name=fedtgp", "--set=data.name=cifar10", f"--set={setting}")
+    assert (done.exit_code, done.output) == (2, f"hpcfl: {says}\n")
+
+
 def test_a_step_that_never_ends_is_named(tmp_path):
     program = (
         "import time; from hpcfl.doctor import command; command.MAX_STEP_SECONDS = 1.0; "

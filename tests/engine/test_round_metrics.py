@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from hpcfl.algorithms.build import build_algorithm
 from hpcfl.config.loading import load_config
 from hpcfl.engine.rank_report import CpuSeconds, RankReport
 from hpcfl.engine.round_metrics import RoundMetrics, RoundMetricsBuilder
@@ -19,6 +21,10 @@ def plan() -> RunPlan:
     """Three clients; the method's inference is by global prototypes."""
     settings = ["data.samples_per_class=20", "federation.clients=3", "partition.name=iid"]
     return plan_run(load_config(None, settings))
+
+
+def builder_of(plan: RunPlan) -> RoundMetricsBuilder:
+    return RoundMetricsBuilder(plan, build_algorithm(plan, torch.device("cpu")))
 
 
 def build(builder: RoundMetricsBuilder, *ranks: dict[int, dict[str, object]]) -> RoundMetrics:
@@ -40,7 +46,7 @@ def test_accuracies_are_over_test_samples_and_over_clients(plan):
         i: {"evaluated": True, "accuracy_global": correct_M[i] / tests_M[i], "accuracy_head": 0.5}
         for i in (0, 2)
     }
-    got = build(RoundMetricsBuilder(plan), {}, values, {1: {"evaluated": True, "accuracy_head": 0.5}})
+    got = build(builder_of(plan), {}, values, {1: {"evaluated": True, "accuracy_head": 0.5}})
     assert got.row["/round/accuracy"] == correct_M.sum() / tests_M.sum()
     assert got.row["/round/accuracy_mean"] == (correct_M / tests_M).mean()
     np.testing.assert_array_equal(got.row["/client/accuracy"], correct_M / tests_M)
@@ -49,7 +55,7 @@ def test_accuracies_are_over_test_samples_and_over_clients(plan):
 
 
 def test_a_round_without_evaluation_has_no_accuracy(plan):
-    row = build(RoundMetricsBuilder(plan), {0: {"trained": True, "loss": 1.0}}).row
+    row = build(builder_of(plan), {0: {"trained": True, "loss": 1.0}}).row
     assert np.isnan(row["/round/accuracy"])
     assert np.isnan(row["/round/accuracy_mean"])
     assert np.isnan(row["/client/accuracy"]).all()
@@ -58,7 +64,7 @@ def test_a_round_without_evaluation_has_no_accuracy(plan):
 def test_ranks_and_pseudo_labels(plan):
     first: dict[str, object] = {"trained": True, "accepted": 4, "pseudo_accuracy": 0.25}
     second: dict[str, object] = {"trained": True, "accepted": 2, "pseudo_accuracy": 1.0}
-    row = build(RoundMetricsBuilder(plan), {}, {1: first}, {0: second, 2: {"evaluated": True}}).row
+    row = build(builder_of(plan), {}, {1: first}, {0: second, 2: {"evaluated": True}}).row
     assert row["/client/rank"].tolist() == [2, 1, -1]
     assert (row["/round/accepted"], row["/round/pseudo_accuracy"]) == (6, 0.5)
     np.testing.assert_array_equal(row["/client/pseudo_accuracy"], [1, 0.25, np.nan])
@@ -67,7 +73,7 @@ def test_ranks_and_pseudo_labels(plan):
 def test_margins_are_divided_by_the_largest(plan):
     margins = [[1, 2, np.nan, 0, 4, 1], [2, 1, np.nan, 0, 3, 1]]
     values = {i: {"trained": True, "margin": margin} for i, margin in enumerate(margins)}
-    row = build(RoundMetricsBuilder(plan), values).row
+    row = build(builder_of(plan), values).row
     np.testing.assert_array_equal(row["/prototypes/margin_clients"], [2, 2, np.nan, 0, 4, 1])
     want = [0.5, 0.5, np.nan, 0, 1, 0.25]
     np.testing.assert_array_equal(row["/prototypes/margin_clients_normalised"], want)
@@ -75,7 +81,7 @@ def test_margins_are_divided_by_the_largest(plan):
 
 def test_personalisation_is_zero_where_head_norms_follow_class_counts(plan):
     """Heads of clients that did not train in the last round count too."""
-    builder = RoundMetricsBuilder(plan)
+    builder = builder_of(plan)
     count_MK = plan.class_counts_MK
     for i in range(3):
         row = build(builder, {i: {"trained": True, "head_norms": 3.0 * count_MK[i] + 1}}).row

@@ -16,7 +16,7 @@ from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.reader import read_log
 from hpcfl.log.schema import METRICS
 from hpcfl.models.network import build_network
-from hpcfl.training import trainer
+from hpcfl.training import local_client
 from hpcfl.utils.seeds import generator, key
 from tests.helpers.runs import SMALL, options, train_log
 
@@ -132,7 +132,7 @@ def test_clients_of_one_architecture_start_apart_unless_asked(hpcfl):
 
 def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
     """Client 3's samples are made infinite: it never uploads, the others do, nothing else changes."""
-    original = trainer.train_epochs
+    original = local_client.train_epochs
 
     trainings = 0
 
@@ -147,7 +147,7 @@ def test_a_diverged_client_stays_out_and_the_run_goes_on(run, monkeypatch):
         return original(network, samples, *rest)
 
     first = int(plan_run(load_config(None, SMALL)).clients[3].train[0])
-    monkeypatch.setattr(trainer, "train_epochs", poisoned)
+    monkeypatch.setattr(local_client, "train_epochs", poisoned)
     log = run()
     assert trainings == 1, "a diverged client was trained again"
     diverged = np.zeros((4, 20), dtype=bool)

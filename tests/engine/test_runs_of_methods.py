@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcfl.comm.codec import PrototypeCodec
+from hpcfl.engine.server import Server
 from hpcfl.engine.worker import Worker
+from hpcfl.exchange.payload import class_rows
 from hpcfl.log.reader import read_log
-from hpcfl.methods.catalogue import CATALOGUE
+from hpcfl.methods.catalogue import PROTOTYPE_METHODS
 from tests.helpers.cases import OWN
 from tests.helpers.runs import SMALL, options, train_log
 
@@ -49,20 +50,24 @@ def test_anchors_of_the_seed_are_never_sent_and_guide_from_the_first_round(run, 
 
 def test_settled_prototypes_do_not_travel_between_processes_again(run, monkeypatch):
     """Prototypes that follow every round are broadcast every round, settled ones once."""
-    sent: list[int] = []
-    original = PrototypeCodec.unpack_down
+    sent: list[int | None] = []
+    original = Server.pop_message
 
-    def counting(codec, body):
-        sent.append(body.nbytes)
-        return original(codec, body)
+    def counting(server):
+        message = original(server)
+        sent.append(None if message is None else message.nbytes)
+        return message
 
-    monkeypatch.setattr(PrototypeCodec, "unpack_down", counting)
-    rows = 1 + 6 * 8 * 4
+    monkeypatch.setattr(Server, "pop_message", counting)
+    rows = 8 + 8 + 6 * 8 * 4
     run("simplex", "federation.participation=1.0")
-    assert sent == [rows] * 4
+    assert sent == [0, *[rows] * 4]
     sent.clear()
     run("anchor")
-    assert sent == [rows]
+    assert sent == [0, rows, None, None, None]
+    sent.clear()
+    run("anchor-fixed")
+    assert sent == [rows, None, None, None, None]
 
 
 def test_a_server_that_diverges_ends_the_run_and_says_so(hpcfl):
@@ -81,7 +86,7 @@ def test_a_server_that_diverges_ends_the_run_and_says_so(hpcfl):
     assert np.isfinite(log["/prototypes/global"]).all()
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", PROTOTYPE_METHODS)
 def test_what_is_measured_on_prototypes(run, name):
     log = run(name, *OWN.get(name, []))
     margins, largest = log["/prototypes/margin"], log["/prototypes/margin_clients"]
@@ -119,11 +124,11 @@ def test_what_is_measured_on_prototypes(run, name):
     if name == "protonorm":
         assert energy < bound + 0.01
         assert (log["/refine/iterations"] > 0).all()
-    learns = CATALOGUE[name].refine in ("tgp", "orthogonal")
-    for what, known in (("loss", learns), ("delta", CATALOGUE[name].refine == "tgp")):
+    learns = PROTOTYPE_METHODS[name].refine in ("tgp", "orthogonal")
+    for what, known in (("loss", learns), ("delta", PROTOTYPE_METHODS[name].refine == "tgp")):
         assert (np.isfinite(log[f"/refine/{what}"]) == known).all()
     if name != "fedsap-ssl":  # its classes are dealt evenly: none is absent
-        assert log["/prototypes/present"].all() == (learns or CATALOGUE[name].fixed)
+        assert log["/prototypes/present"].all() == (learns or PROTOTYPE_METHODS[name].fixed)
 
 
 def test_the_best_so_far(run):
@@ -178,12 +183,12 @@ def right_by_hand(z_ND, y_N, value_KD, present_K, by_angle: bool) -> int:
 
 def test_with_the_cosine_guide_prototypes_are_compared_by_angle(run, monkeypatch):
     """By global and by local prototypes, for every client; by distance other samples would be right."""
-    original, seen = Worker.evaluate_prototypes, {}
+    original, seen = Worker.evaluate_download, {}
 
-    def watching(worker, i, target):
-        original(worker, i, target)
+    def watching(worker, t, i):
+        original(worker, t, i)
         plan, records = worker.ctx.plan, worker.ctx.records
-        state = records.state_blocks(i)
+        state, target = records.state_blocks(i), class_rows(worker.download, "prototypes")
         own = (
             records.record(i)["z"],
             state["local.value"],
@@ -193,7 +198,7 @@ def test_with_the_cosine_guide_prototypes_are_compared_by_angle(run, monkeypatch
         )
         seen[i] = plan.data.y[plan.clients[i].test], *(part.numpy().copy() for part in own)
 
-    monkeypatch.setattr(Worker, "evaluate_prototypes", watching)
+    monkeypatch.setattr(Worker, "evaluate_download", watching)
     log = run("fedproto", "method.distance=cosine", "method.weight=1.0", "federation.participation=1.0")
     tests_M = log["/clients/test_samples"]
     got = {name: log[f"/client/accuracy_{name}"][-1] * tests_M for name in ("local", "global")}

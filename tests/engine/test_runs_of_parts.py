@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcfl.comm.codec import PrototypeCodec
 from hpcfl.config.loading import load_config
+from hpcfl.engine import rounds
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.methods.sparse import masks
 from tests.helpers.cases import KSHOT
@@ -50,27 +50,30 @@ def test_masks_are_told_to_everybody_once_prototypes_are_settled(run):
 
 
 def test_no_class_count_is_on_the_wire_with_products(run, monkeypatch):
-    """The uploads themselves: per client an id, a flag, a bit per class, and rows that are n_ij c_ij."""
+    """The uploads themselves: per client a header, a bit per array and per class, rows that are n_ij c_ij."""
     sent: list[bytes] = []
-    original = PrototypeCodec.pack_up
+    original = rounds.encode_uploads
 
     def looking(codec, uploads):
         body = original(codec, uploads)
         sent.append(body.tobytes())
         return body
 
-    monkeypatch.setattr(PrototypeCodec, "pack_up", looking)
+    monkeypatch.setattr(rounds, "encode_uploads", looking)
     everyone = ("federation.participation=1.0", "federation.rounds=1")
     log = run("method.aggregate=ppa", "method.name=fedproto", *everyone)
     owns_MK = log["/clients/class_counts"] > 0
     body = np.frombuffer(sent[0], dtype=np.uint8)
-    assert body.nbytes == (5 + 1) * 20 + owns_MK.sum() * 16 * 4, "there is no room for counts"
+    before = 16 + 8 + 8
+    assert body.nbytes == before * 20 + owns_MK.sum() * 16 * 4, "there is no room for counts"
     at, products = 0, {}
     for _ in range(20):
         client = int(body[at : at + 4].view("<i4")[0])
-        np.testing.assert_array_equal(np.unpackbits(body[at + 5 : at + 6], count=6), owns_MK[client])
-        end = at + 6 + owns_MK[client].sum() * 64
-        products[client] = body[at + 6 : end].view("<f4").reshape(-1, 16)
+        bits = body[at + before - 8 : at + before]
+        np.testing.assert_array_equal(np.unpackbits(bits, count=6), owns_MK[client])
+        assert not bits[1:].any()
+        end = at + before + owns_MK[client].sum() * 64
+        products[client] = body[at + before : end].view("<f4").reshape(-1, 16)
         at = end
     plain = run("method.aggregate=mean", "log.local_prototypes=true", *everyone)["/prototypes/local"][0]
     for client, rows in products.items():

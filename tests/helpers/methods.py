@@ -12,6 +12,7 @@ from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.prototype_method import PrototypeMethod, build_method
 from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.spec import PrototypeSpec
 
 K, D = 5, 3
 
@@ -27,7 +28,14 @@ def build(
     """Returns the method that these settings of the section `method` describe, for `dims` = (K, D)."""
     chosen = MethodConfig(**settings)
     config = config.model_copy(update={"method": chosen, "federation": FederationConfig(clients=clients)})
-    return build_method(method_spec(chosen, "any"), config, dims, samples=samples)
+    return build_method(prototype_spec(**settings), config, dims, samples=samples)
+
+
+def prototype_spec(data: str = "any", /, **settings: Any) -> PrototypeSpec:
+    """Returns the prototype method that these settings of the section `method` describe on a dataset."""
+    spec = method_spec(MethodConfig(**settings), data)
+    assert isinstance(spec, PrototypeSpec)
+    return spec
 
 
 def uploads_of(clients: int, seed: int = 0, features: int = D) -> list[Upload]:

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from hpcfl.config.loading import load_config
-from hpcfl.config.method import MethodConfig
 from hpcfl.errors import BadInput
-from hpcfl.methods.aggregate import AGGREGATES
-from hpcfl.methods.catalogue import CATALOGUE, DEFAULTS, method_spec
+from hpcfl.methods.catalogue import CATALOGUE, OPTION_OWNERS, method_spec
 from hpcfl.methods.combinations import CHOICES, refusal, refused_pairs, table
-from hpcfl.methods.rules import OPTIONS, check_dims, remarks
-from tests.helpers.methods import K, build, uploads_of
+from hpcfl.methods.parts import AGGREGATES, REFINEMENTS
+from hpcfl.methods.rules import check_dims, remarks
+from tests.helpers.methods import K, build, prototype_spec, uploads_of
 from tests.helpers.mpi import ROOT
 
 D = 4
@@ -95,31 +94,32 @@ VALUES: dict[str, Any] = {"iterations": 5, "server_epochs": 2, "server_network":
 VALUES |= {"margin": "max-pair", "stopping": "whole"}
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+DEFAULTS = {name: part.Options().model_dump() for name, part in REFINEMENTS.items()}
+"""The options of every refinement."""
+
+
+@pytest.mark.parametrize("option", OPTION_OWNERS)
 def test_an_option_belongs_to_its_refinements(option):
     value = VALUES.get(option, 3.0)
     for refine, defaults in DEFAULTS.items():
         given: dict[str, Any] = {"refine": refine, option: value}
-        assert (option in defaults) == (refine in OPTIONS[option])
+        assert (option in defaults) == (refine in OPTION_OWNERS[option])
         if option in defaults:
-            assert method_spec(MethodConfig(**given), "any").options == defaults | {option: value}
+            assert prototype_spec(**given).options == defaults | {option: value}
         else:
             with pytest.raises(BadInput, match=rf"method.{option} = .*: belongs to .*, not to '{refine}'"):
-                method_spec(MethodConfig(**given), "any")
+                prototype_spec(**given)
 
 
 def test_an_entrys_options_do_not_outlive_its_refinement():
-    assert method_spec(MethodConfig(name="fedtgp-scl"), "any").options["margin"] == "none"
-    assert (
-        method_spec(MethodConfig(name="fedtgp-scl", refine="orthogonal"), "any").options
-        == DEFAULTS["orthogonal"]
-    )
+    assert prototype_spec(name="fedtgp-scl").options["margin"] == "none"
+    assert prototype_spec(name="fedtgp-scl", refine="orthogonal").options == DEFAULTS["orthogonal"]
 
 
 def test_an_aggregate_that_the_user_did_not_choose_gives_way():
-    assert method_spec(MethodConfig(), "spiral").aggregate == "weighted"
-    assert method_spec(MethodConfig(refine="tgp"), "spiral").aggregate == "mean"
-    assert not method_spec(MethodConfig(refine="tgp"), "spiral").sends_counts
+    assert prototype_spec("spiral").aggregate == "weighted"
+    assert prototype_spec("spiral", refine="tgp").aggregate == "mean"
+    assert not prototype_spec("spiral", refine="tgp").sends_counts
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_an_aggregate_that_the_user_did_not_choose_gives_way():
 )
 def test_what_means_nothing_is_refused(settings: dict[str, Any], said: str):
     with pytest.raises(BadInput, match=said):
-        method_spec(MethodConfig(**settings), "any")
+        prototype_spec(**settings)
 
 
 def test_without_a_margin_there_is_no_tau():
     with pytest.raises(BadInput, match="with margin = 'none' there is no margin"):
-        method_spec(MethodConfig(name="fedtgp-scl", tau=3.0), "any")
+        prototype_spec(name="fedtgp-scl", tau=3.0)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_without_a_margin_there_is_no_tau():
 )
 def test_what_is_impossible_with_these_dimensions_is_said(refine, classes, features, said):
     with pytest.raises(BadInput, match=said):
-        check_dims(method_spec(MethodConfig(refine=refine), "any"), classes, features)
+        check_dims(prototype_spec(refine=refine), classes, features)
 
 
 def test_remarks_say_where_the_geometry_gives_way():
-    anchor, simplex = (method_spec(MethodConfig(name=name), "any") for name in ("anchor", "simplex"))
+    anchor, simplex = (prototype_spec(name=name) for name in ("anchor", "simplex"))
     assert remarks(anchor, 64, 64, 9) == remarks(simplex, 65, 64, 9) == []
     assert "share 64 dimensions" in remarks(anchor, 65, 64, 9)[0]
     assert "no regular simplex in 64 dimensions" in remarks(simplex, 66, 64, 9)[0]

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from hpcfl.config.method import MethodConfig
 from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import method_spec
 from hpcfl.methods.metrics import silhouette
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.pseudo_labels import PseudoLabels, accept, pseudo_labels, thresholds, with_last_length
 from hpcfl.methods.rules import remarks
-from tests.helpers.methods import build
+from tests.helpers.methods import build, prototype_spec
 
 K, D = 4, 3
 
@@ -103,16 +101,16 @@ def test_the_proxy_term_starts_when_it_should_and_is_finite_everywhere():
 )
 def test_what_means_nothing_is_refused(slots, said):
     with pytest.raises(BadInput, match=said):
-        method_spec(MethodConfig(name="fedsap", **slots), "any")
+        prototype_spec(name="fedsap", **slots)
 
 
 def test_parts_of_a_schedule_that_a_run_never_reaches_are_said():
-    filled = method_spec(MethodConfig(name="fedsap-ssl"), "any")
+    filled = prototype_spec(name="fedsap-ssl")
     curriculum, phase = remarks(filled, 10, 64, 30)
     assert "at its top in round 100, the run ends in round 30" in curriculum
     assert "after round 100, the run ends before" in phase
     assert remarks(filled, 10, 64, 150) == []
-    assert remarks(method_spec(MethodConfig(name="fedsap", curriculum="step"), "any"), 10, 64, 60) == []
+    assert remarks(prototype_spec(name="fedsap", curriculum="step"), 10, 64, 60) == []
 
 
 AXES = Prototypes(torch.eye(4, 3)[:, [0, 1, 2]], torch.tensor([True, True, True, False]))

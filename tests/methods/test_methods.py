@@ -5,15 +5,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from hpcfl.config.method import AggregateName, CurriculumName, DistanceName, MethodConfig, RefinementName
+from hpcfl.config.method import CurriculumName
 from hpcfl.errors import BadInput
-from hpcfl.methods.aggregate import AGGREGATES, mean, weighted, weighted_literal
-from hpcfl.methods.catalogue import DEFAULTS, method_spec
+from hpcfl.methods.aggregate import Aggregate, mean, weighted, weighted_literal
 from hpcfl.methods.infer import nearest_N
-from hpcfl.methods.local_loss import DISTANCES, SHAPES
-from hpcfl.methods.prototype_method import REFINEMENTS
+from hpcfl.methods.local_loss import SHAPES
+from hpcfl.methods.parts import AGGREGATES, DISTANCES, REFINEMENTS
+from hpcfl.methods.plugins import load
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
-from tests.helpers.methods import D, K, build, uploads_of
+from hpcfl.methods.refine.base import Refinement
+from tests.helpers.methods import D, K, build, prototype_spec, uploads_of
 
 
 def guided(distance: str, weight: float, z_BD: Tensor, y_B: Tensor, target: Prototypes) -> Tensor:
@@ -139,30 +140,32 @@ def test_scale_moves_the_target():
 
 
 def test_every_name_that_a_configuration_may_use_has_its_part():
-    assert set(get_args(AggregateName)) == set(AGGREGATES)
-    assert set(get_args(DistanceName)) == set(DISTANCES)
     assert set(get_args(CurriculumName)) == set(SHAPES)
-    assert set(get_args(RefinementName)) == set(REFINEMENTS) == set(DEFAULTS)
+    for parts, base in ((AGGREGATES, Aggregate), (REFINEMENTS, Refinement)):
+        for part in parts.values():
+            assert issubclass(load(part.path), base)
+    for distance in DISTANCES.values():
+        assert load(distance.path)(torch.ones(2, D), torch.ones(2, D)).shape == (2,)
 
 
 def test_a_slot_of_the_configuration_replaces_the_catalogues():
-    assert method_spec(MethodConfig(), "any").weight == 10
-    assert method_spec(MethodConfig(weight=3.0, aggregate="weighted-literal"), "any").weight == 3
-    assert method_spec(MethodConfig(), "spiral").aggregate == "weighted"
-    assert method_spec(MethodConfig(aggregate="mean"), "spiral").aggregate == "mean"
+    assert prototype_spec().weight == 10
+    assert prototype_spec(weight=3.0, aggregate="weighted-literal").weight == 3
+    assert prototype_spec("spiral").aggregate == "weighted"
+    assert prototype_spec("spiral", aggregate="mean").aggregate == "mean"
 
 
 def test_a_weight_is_never_carried_to_another_distance():
-    assert method_spec(MethodConfig(distance="euclid"), "any").weight == 0.1
-    assert method_spec(MethodConfig(distance="euclid", weight=2.0), "any").weight == 2
+    assert prototype_spec(distance="euclid").weight == 0.1
+    assert prototype_spec(distance="euclid", weight=2.0).weight == 2
     with pytest.raises(BadInput, match=r"method.distance = 'sq': needs its own method.weight"):
-        method_spec(MethodConfig(distance="sq"), "any")
+        prototype_spec(distance="sq")
 
 
 def test_sample_counts_travel_only_where_the_aggregation_weights_by_them():
-    assert not method_spec(MethodConfig(), "any").sends_counts
-    assert method_spec(MethodConfig(aggregate="weighted"), "any").sends_counts
-    assert not method_spec(MethodConfig(name="local"), "any").sends_counts
+    assert not prototype_spec().sends_counts
+    assert prototype_spec(aggregate="weighted").sends_counts
+    assert not prototype_spec(name="local").sends_counts
 
 
 def test_directions_are_compared_where_the_guide_draws_by_angle():
@@ -193,14 +196,14 @@ def test_a_round_without_uploads_notes_nothing_but_the_margin():
 
 def test_gamma_is_the_datasets_for_unit_prototypes_and_1_elsewhere():
     for data, gamma in {"cifar10": 100, "cifar100": 200, "flowers102": 200, "tinyimagenet": 400}.items():
-        assert method_spec(MethodConfig(name="protonorm"), data).scale == gamma  # ProtoNorm, Sect. 5.1
-        assert method_spec(MethodConfig(name="fedproto", refine="simplex"), data).scale == gamma
-        assert method_spec(MethodConfig(name="protonorm", refine="none"), data).scale == 1
-        assert method_spec(MethodConfig(name="simplex"), data).scale == 1  # cosine: lengths do not matter
-    assert method_spec(MethodConfig(name="fedtgp", scale=1.2), "cifar100").scale == 1.2  # ProtoNorm's Table 5
+        assert prototype_spec(data, name="protonorm").scale == gamma  # ProtoNorm, Sect. 5.1
+        assert prototype_spec(data, name="fedproto", refine="simplex").scale == gamma
+        assert prototype_spec(data, name="protonorm", refine="none").scale == 1
+        assert prototype_spec(data, name="simplex").scale == 1  # cosine: lengths do not matter
+    assert prototype_spec("cifar100", name="fedtgp", scale=1.2).scale == 1.2  # ProtoNorm's Table 5
 
 
 @pytest.mark.parametrize("slot", [{"weight": 1.0}, {"aggregate": "mean"}, {"infer": "global"}])
 def test_local_has_no_slots_of_exchange(slot):
     with pytest.raises(BadInput, match=r"'local' (exchanges nothing|has no global)"):
-        method_spec(MethodConfig(name="local", **slot), "any")
+        prototype_spec(name="local", **slot)

@@ -10,17 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcfl.comm.codec import ClientUpload, PrototypeCodec
-from hpcfl.config.method import MethodConfig
 from hpcfl.errors import BadInput
+from hpcfl.exchange.codec import ClientUpload, Codec, decode_uploads, encode_uploads
+from hpcfl.exchange.payload import Bytes, Payload, Rows, class_rows
 from hpcfl.methods.aggregate import Upload, mean
-from hpcfl.methods.catalogue import method_spec
-from hpcfl.methods.local_loss import DISTANCES
+from hpcfl.methods.parts import DISTANCES
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.rules import check_dims
 from hpcfl.methods.sparse import blocks_per_class, bytes_of_masks, disjoint, masks
 from hpcfl.methods.sphere import energy, normalise
-from tests.helpers.methods import build
+from tests.helpers.methods import build, prototype_spec
 
 K, D = 4, 10
 
@@ -82,13 +81,18 @@ def test_the_paper_maps_a_mask_to_k_bits():
 def test_compressed_rows_become_structured_sparse_prototypes():
     """Eq. (7), (8): what arrives is m ⊙ c, at the cost of each class's own dimensions."""
     mask_KD = masks(3, 7, 0.3, seed=0)  # blocks of 3, 2 and 2 dimensions
-    codec = PrototypeCodec(3, 7, counts=False, mask_KD=mask_KD)
-    present_K, value_RD = np.array([True, False, True]), np.arange(14, dtype=np.float32).reshape(2, 7)
-    body = codec.pack_down(present_K, value_RD)
-    assert body.nbytes == 1 + 4 * int(mask_KD[present_K].sum())
-    np.testing.assert_array_equal(codec.unpack_down(body)[1], value_RD * mask_KD[present_K])
-    (upload,) = codec.unpack_up([codec.pack_up([ClientUpload(0, False, present_K, value_RD, np.empty(0))])])
-    np.testing.assert_array_equal(upload.value_RD, value_RD * mask_KD[present_K])
+    codec = Codec([Rows("prototypes", 3, 7, mask_KD=mask_KD)])
+    present_K = torch.tensor([True, False, True])
+    value_KD = torch.arange(1.0, 22.0).reshape(3, 7) * present_K[:, None]
+    payload: Payload = {"prototypes": Prototypes(value_KD, present_K)}
+    own = 4 * int(mask_KD[present_K.numpy()].sum())
+    assert codec.nbytes(payload) == Bytes(own, 1)
+    message = codec.encode(payload)
+    assert message.nbytes == 8 + 8 + -(-own // 8) * 8, "the arrays that there are, a bitmap, the rows"
+    want = value_KD * torch.from_numpy(mask_KD)
+    assert torch.equal(class_rows(codec.decode(message), "prototypes").value_KD, want)
+    (upload,) = decode_uploads(codec, [encode_uploads(codec, [ClientUpload(0, False, payload)])])
+    assert torch.equal(class_rows(upload.payload, "prototypes").value_KD, want)
 
 
 @pytest.mark.parametrize("masked", ["never", "loss", "always"])
@@ -178,16 +182,16 @@ def test_thomson_moves_directions_apart_within_their_masks():
 )
 def test_what_masks_do_not_go_with(slots, said):
     with pytest.raises(BadInput, match=said):
-        method_spec(MethodConfig(sparsity=3, **slots), "any")
+        prototype_spec(sparsity=3, **slots)
 
 
 def test_masks_that_are_disjoint_leave_thomson_and_orthogonality_nothing_to_do():
     for refine in ("thomson", "orthogonal"):
-        filled = method_spec(MethodConfig(refine=refine, sparsity=50), "any")
+        filled = prototype_spec(refine=refine, sparsity=50)
         with pytest.raises(BadInput, match=f"share none, so they are orthogonal and refine = '{refine}'"):
             check_dims(filled, 10, 500)
         check_dims(filled, 100, 500)
     with pytest.raises(BadInput, match=r"sparsity = 50: models.features has only 32 dimensions"):
-        check_dims(method_spec(MethodConfig(sparsity=50), "any"), 6, 32)
+        check_dims(prototype_spec(sparsity=50), 6, 32)
     with pytest.raises(BadInput, match=r"method.masked = 'always': means nothing with method.sparsity = 0"):
-        method_spec(MethodConfig(masked="always"), "any")
+        prototype_spec(masked="always")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hpcfl.algorithms.prototype_algorithm import PrototypeAlgorithm
 from hpcfl.log import schema
 from hpcfl.log.reader import read_log
 from hpcfl.metrics.metric import declare, trained
-from hpcfl.training.trainer import Trainer
 from tests.helpers.runs import SMALL, assert_equal_runs, options
 
 NEW = (
@@ -17,15 +17,15 @@ NEW = (
 
 
 def test_a_declared_metric_is_sent_gathered_logged_and_exported(hpcfl, monkeypatch):
-    original = Trainer.train
+    original = PrototypeAlgorithm.train
 
-    def train(self, t, i, network, target, metrics):
-        original(self, t, i, network, target, metrics)
-        metrics["samples_seen"] = len(self.plan.clients[i].train)  # the one line
-        metrics["last_round"] = t
+    def train(self, client, download):
+        client.metrics["samples_seen"] = len(client.samples())  # the one line
+        client.metrics["last_round"] = client.round
+        return original(self, client, download)
 
     monkeypatch.setattr(schema, "BASE_METRICS", (*schema.BASE_METRICS, *NEW))  # the one declaration
-    monkeypatch.setattr(Trainer, "train", train)
+    monkeypatch.setattr(PrototypeAlgorithm, "train", train)
     done = hpcfl("train", "--out", "run.h5", *options(*SMALL, "federation.participation=5"))
     assert done.exit_code == 0, done.output
     run = read_log("run.h5")
@@ -38,14 +38,14 @@ def test_a_declared_metric_is_sent_gathered_logged_and_exported(hpcfl, monkeypat
 
 
 def test_what_is_kept_across_rounds_is_kept_across_restarts(hpcfl, monkeypatch):
-    original = Trainer.train
+    original = PrototypeAlgorithm.train
 
-    def train(self, t, i, network, target, metrics):
-        original(self, t, i, network, target, metrics)
-        metrics["last_round"] = t
+    def train(self, client, download):
+        client.metrics["last_round"] = client.round
+        return original(self, client, download)
 
     monkeypatch.setattr(schema, "BASE_METRICS", (*schema.BASE_METRICS, NEW[1]))
-    monkeypatch.setattr(Trainer, "train", train)
+    monkeypatch.setattr(PrototypeAlgorithm, "train", train)
     settings = options(*SMALL, "federation.participation=5", "runtime.checkpoint_rounds=1")
     assert hpcfl("train", "--out", "whole.h5", *settings).exit_code == 0
     assert hpcfl("train", "--out", "parts.h5", *settings, "--set=federation.rounds=2").exit_code == 0

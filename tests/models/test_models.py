@@ -255,7 +255,8 @@ number = 3
         ("ownnets:double", "extractor.1.weight is torch.float64, not float32"),
         ("ownnets:two", "ownnets:two gives features of shape \\('tuple',\\)"),
         ("ownnets:number", "ownnets:number is not a function"),
-        ("ownnets:none", "ownnets:none cannot be imported"),
+        ("ownnets:wide", r"ownnets \(.*ownnets.py\) has no wide$"),
+        ("ownnets:doubel", r"has no doubel \(nearest: double\)"),
         ("nowhere.nets:none", "nowhere.nets:none cannot be imported"),
     ],
 )

@@ -13,6 +13,7 @@ from hpcfl.log.reader import read_log
 from hpcfl.models.costs import costs
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import Machine
+from hpcfl.plan.warnings import warnings
 from hpcfl.runtime.scheduling import makespan
 from hpcfl.utils.formatting import format_ranges
 
@@ -113,11 +114,11 @@ def test_memory_adds_up():
 
 
 def test_warnings():
-    assert forecast().warnings() == []
-    assert "node 0 needs" in forecast(memory=0.0001).warnings()[0]
-    assert "shared memory has 0.00 GiB" in forecast(shared=1000).warnings()[0]
-    assert "cuda:0 of node 0 needs" in forecast(devices=1, gpu=1000).warnings()[0]
-    assert forecast("federation.participation=2").warnings() == [
+    assert warnings(forecast()) == []
+    assert "node 0 needs" in warnings(forecast(memory=0.0001))[0]
+    assert "shared memory has 0.00 GiB" in warnings(forecast(shared=1000))[0]
+    assert "cuda:0 of node 0 needs" in warnings(forecast(devices=1, gpu=1000))[0]
+    assert warnings(forecast("federation.participation=2")) == [
         "2 of 4 workers have no client to train in a round"
     ]
 

@@ -10,9 +10,10 @@ import pytest
 
 from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import read_log
-from hpcfl.log.schema import METRICS
+from hpcfl.log.schema import BASE_METRICS
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 
-RESULTS = sum(metric.kind == "result" for metric in METRICS)
+RESULTS = sum(metric.kind == "result" for metric in (*BASE_METRICS, *PROTOTYPE_METRICS))
 SETTINGS = [
     *("data.samples_per_class=100", "federation.clients=4", "partition.name=iid", "models.features=8"),
     *("federation.rounds=4", "log.prototypes_every=2", "log.local_prototypes=true"),

@@ -23,15 +23,21 @@ from pathlib import Path
 from hpcfl.bench.job import ranks_under
 from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import Run, read_log
+from hpcfl.methods.baselines import BASELINES
 from tests.stress.jobs import LAUNCHERS, Federation, end_all
 
 SETTINGS = (
-    *("method.name=fedtgp-sparse", "method.server_epochs=20"),
     *("data.samples_per_class=300", "federation.rounds=30", "runtime.checkpoint_rounds=2"),
     *("log.evaluate_every=2", "log.prototypes_every=4"),
 )
 SHARES = ("federation.participation=0.5", "federation.participation=1.0")
 """Some clients in each round, or all: then nobody is left whom a rank saves after its work."""
+METHODS = {"fedtgp-sparse": ["method.server_epochs=20"], **{name: [] for name in BASELINES}}
+RUNS = {
+    f"{name} {share}": (*SETTINGS, f"method.name={name}", *own, share)
+    for name, own in METHODS.items()
+    for share in SHARES
+}
 LIMIT = 15.0
 """Seconds within which all ranks of a killed run must be gone."""
 LONGEST = 180.0
@@ -66,17 +72,19 @@ def killed(job: Federation, rng: random.Random, length: float) -> str | None:
     return {"rank 0": "rank 0", "rank 1": "a worker"}.get(name, name)
 
 
-def chain(rng: random.Random, mpi: str, out: Path, share: str, want: Run, most: int) -> Counter[str]:
+def chain(
+    rng: random.Random, mpi: str, out: Path, settings: Sequence[str], want: Run, most: int
+) -> Counter[str]:
     """Kills one run up to `most` times, lets it end, and returns what was hit."""
     hits: Counter[str] = Counter()
     length = float(want["/round/seconds"].sum())
     for _ in range(most):
-        job = Federation(mpi, rng.choice([2, 3, 5]), out, *SETTINGS, share)
+        job = Federation(mpi, rng.choice([2, 3, 5]), out, *settings)
         hit = killed(job, rng, length)
         if hit is None:
             break
         hits[hit] += 1
-    finish(Federation(mpi, rng.choice([2, 3, 5]), out, *SETTINGS, share))
+    finish(Federation(mpi, rng.choice([2, 3, 5]), out, *settings))
     if difference := compare_runs(read_log(out), want):
         raise AssertionError(f"not equal: {difference}")
     return hits
@@ -94,22 +102,23 @@ def main(arguments: Sequence[str]) -> int:
     hits: Counter[str] = Counter()
     failed = number = 0
     with tempfile.TemporaryDirectory() as directory:
-        undisturbed = {share: Path(directory) / f"{share}.h5" for share in SHARES}
         while hits.total() < asked.count:
             mpi = asked.mpi or rng.choice(sorted(LAUNCHERS))
-            share, alone = rng.choice(list(undisturbed.items()))
+            name, settings = rng.choice(list(RUNS.items()))
+            alone = Path(directory) / f"{name}.h5"
             if not alone.exists():
-                finish(Federation("mpich", 3, alone, *SETTINGS, share))
+                finish(Federation("mpich", 3, alone, *settings))
             most = min(rng.randint(1, 4), asked.count - hits.total())
             try:
-                hit = chain(rng, mpi, Path(directory) / f"{number}.h5", share, read_log(alone), most)
+                hit = chain(rng, mpi, Path(directory) / f"{number}.h5", settings, read_log(alone), most)
                 hits += hit
                 print(
-                    f"{mpi:8} {hit.total()} kills, equal: {', '.join(map(str, hit.elements()))}", flush=True
+                    f"{mpi:8} {name}: {hit.total()} kills, equal: {', '.join(map(str, hit.elements()))}",
+                    flush=True,
                 )
             except Exception as error:
                 failed, hits["failed"] = failed + 1, hits["failed"] + 1
-                print(f"{mpi:8} FAILED: {error}", flush=True)
+                print(f"{mpi:8} {name}: FAILED: {error}", flush=True)
             finally:
                 end_all()
             number += 1

@@ -62,6 +62,12 @@ BAD: dict[str, tuple[str, str]] = {
     "key of a block": (f"{BLOCK}gird = 1", ": block 1: unknown key gird (nearest: grid)"),
     "set": ("set.train.lrate = 1\n" + BLOCK, ": [set]: unknown key train.lrate (nearest: train.lr)"),
     "set of a table": ("set.train = 1\n" + BLOCK, ": [set]: train = 1: must be a table of keys"),
+    "option in set": ("set.method.taw = 1\n" + BLOCK, ": unknown key method.taw (nearest: method.tau)"),
+    "option in a cell": (
+        f"{BLOCK}cells = [{{}}, {{method.taw = 3}}]",
+        ": unknown key method.taw (nearest: method.tau)",
+    ),
+    "table in method": (f"{BLOCK}set.method.a.b = 3", "unknown key method.a"),
     "set in a block": (f"{BLOCK}set.rank = 1", ": block 'b', set: unknown key rank (nearest: ranks)"),
     "set below a key": (
         f"{BLOCK}set.'train.lr.x' = 1",

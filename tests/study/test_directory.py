@@ -86,9 +86,9 @@ def test_a_network_that_changes_the_directory_moves_no_file(
     monkeypatch.chdir(tiny.parent)
     original = worker.Worker.train_client
 
-    def move(self: worker.Worker, t: int, i: int, target: object) -> object:
+    def move(self: worker.Worker, t: int, i: int) -> object:
         os.chdir(elsewhere)
-        return original(self, t, i, target)  # type: ignore[arg-type]
+        return original(self, t, i)
 
     monkeypatch.setattr(worker.Worker, "train_client", move)
     assert run_study(tiny.name, "full", [], "out", GOOD[:2]) == 0

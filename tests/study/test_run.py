@@ -58,10 +58,10 @@ def test_a_signal_stops_after_the_round_and_the_same_command_goes_on(
 ):
     original = worker.Worker.train_client
 
-    def update(self: worker.Worker, t: int, i: int, target: object) -> object:
+    def update(self: worker.Worker, t: int, i: int) -> object:
         if t == 1 and self.ctx.plan.config.federation.clients == 6:
             os.kill(os.getpid(), signal.SIGUSR1)
-        return original(self, t, i, target)  # type: ignore[arg-type]
+        return original(self, t, i)
 
     with monkeypatch.context() as patch:
         patch.setattr(worker.Worker, "train_client", update)

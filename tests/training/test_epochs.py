@@ -8,7 +8,7 @@ from hpcfl.config.schema import DataConfig, TrainConfig
 from hpcfl.data.dataset import Dataset
 from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.methods.spec import MethodSpec
+from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.models.network import build_network
 from hpcfl.training.epochs import batches, features, train_epochs
 from hpcfl.training.samples import SampleSource
@@ -52,10 +52,11 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
     settings = TrainConfig(lr=0.1, batch_size=16, epochs=2, momentum=momentum)
     optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=momentum)
 
+    bound = LocalLoss(PrototypeSpec(about="", paper="", page="", weight=10.0)).bind(0, target, torch.ones(K))
     loss = train_epochs(
         make_step(ours, settings, way),
         samples,
-        LocalLoss(MethodSpec(about="", paper="", page="", weight=10.0)).bind(0, target, torch.ones(K)),
+        lambda outputs: bound(outputs.z_BD, outputs.y_B),
         lambda epoch: np.random.default_rng(epoch),
     )
 
@@ -88,7 +89,11 @@ def test_running_prototypes_collect_the_features_met_in_training(samples):
     network = build_network("mlp_64", (2,), K, D)
     seen = ClassMeans(K, D)
     train_epochs(
-        make_step(network, TrainConfig(epochs=3), StepOptions()), samples, None, np.random.default_rng, seen
+        make_step(network, TrainConfig(epochs=3), StepOptions()),
+        samples,
+        None,
+        np.random.default_rng,
+        lambda outputs: seen.add(outputs.z_BD, outputs.y_B),
     )
     assert seen.count_K.tolist() == (3 * torch.bincount(samples.labels_N, minlength=K)).tolist()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from hpcfl.config.section import Section
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.context import MethodContext
+from hpcfl.methods.declarations import NoOptions
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.sphere import directions
 
@@ -30,13 +33,44 @@ class RefineStats:
 
 
 class Refinement:
-    """Refinement `none`: returns the aggregated prototypes unchanged."""
+    """Refinement `none`: returns the aggregated prototypes unchanged. The base of all others.
 
-    covers_all_classes = False
+    Which other parts it can be combined with follows from what it declares here.
+    """
+
+    paper: ClassVar[str] = "–"
+    Options: ClassVar[type[Section]] = NoOptions
+    """The keys of [method] that are its options; their values are in `context.options`, by name."""
+    learns: ClassVar[bool] = False
+    """Whether it trains prototypes on the uploads of every round, and so has all classes."""
+    unit_length: ClassVar[bool] = False
+    """Whether its prototypes have length 1; clients then multiply them by γ."""
+    no_masks: ClassVar[str] = ""
+    """Why it cannot be combined with the masks of `method.sparsity`; empty: it can."""
+    only_separates: ClassVar[bool] = False
+    """Whether it does nothing for prototypes that are orthogonal already."""
+    covers_all_classes: ClassVar[bool] = False
     """Whether the result has a valid row for absent classes too."""
+    min_classes: ClassVar[int] = 1
+    min_features: ClassVar[int] = 1
 
     def __init__(self, context: MethodContext):
         self.context, self.stats = context, RefineStats()
+
+    @staticmethod
+    def impossible(classes: int, features: int) -> str:
+        """Returns why it cannot place so many classes; empty: it can."""
+        return ""
+
+    @staticmethod
+    def remark(classes: int, features: int) -> str:
+        """Returns what a user should know; empty: nothing."""
+        return ""
+
+    @staticmethod
+    def no_iterations(classes: int, features: int) -> str:
+        """Returns why its solver never iterates; empty: it does, if it has the option `iterations`."""
+        return ""
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Returns the global prototypes of round t from the last ones, the new aggregate and the uploads."""
@@ -59,6 +93,8 @@ class Refinement:
 
 class OnSphere(Refinement):
     """Base of refinements that move the directions of the present classes; the result has length 1."""
+
+    unit_length = True
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         self.stats = RefineStats()

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.constant_weight_code import best_code
+from hpcfl.methods.declarations import declares
+from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Refinement, RefineStats
 from hpcfl.methods.sphere import directions
@@ -51,6 +53,7 @@ def shared_dimensions(preference_KD: np.ndarray, key: int) -> np.ndarray:
     return own_KD
 
 
+@declares(REFINEMENTS["nonnegative"])
 class Nonnegative(Refinement):
     """Class j has equal entries in its own dimensions, zero elsewhere; absent classes get what is left."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from hpcfl.methods.declarations import declares
+from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.refine.trainable import TrainablePrototypes
 
 
@@ -20,6 +22,7 @@ def orthogonality(upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor, pull: float,
     return pull * (1 - intra) + push * inter
 
 
+@declares(REFINEMENTS["orthogonal"])
 class Orthogonal(TrainablePrototypes):
     """Trainable prototypes with FedORGP's loss."""
 

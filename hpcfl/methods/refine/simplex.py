@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpcfl.methods.declarations import declares
+from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.refine.base import RefineStats
 from hpcfl.methods.refine.thomson import Thomson
 from hpcfl.methods.sphere import energy, force, normalise, tangent
@@ -62,6 +64,7 @@ def minimise_energy(unit_PD: Tensor, iterations: int = 500, stats: RefineStats |
     return refined_PD if energy(refined_PD) <= energy(unit_PD) else unit_PD
 
 
+@declares(REFINEMENTS["simplex"])
 class Simplex(Thomson):
     """The regular simplex nearest to the round's means; for P > D + 1 Thomson followed by L-BFGS."""
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hpcfl.methods.aggregate import Upload, mean
+from hpcfl.methods.declarations import declares
+from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.prototypes import Prototypes, margin_K
 from hpcfl.methods.refine.trainable import TrainablePrototypes
 from hpcfl.methods.sphere import distances
@@ -40,6 +42,7 @@ def separation(uploads: Sequence[Upload], margin: str) -> float:
     return margins_K[~margins_K.isnan()].max().item() if (~margins_K.isnan()).any() else math.nan
 
 
+@declares(REFINEMENTS["tgp"])
 class Tgp(TrainablePrototypes):
     """Trainable prototypes with FedTGP's loss and δ(t) = min(separation, τ).
 

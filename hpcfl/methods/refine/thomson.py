@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hpcfl.methods.declarations import declares
+from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.refine.base import OnSphere, RefineStats
 from hpcfl.methods.sphere import distances, force, normalise, tangent
 
@@ -72,6 +74,7 @@ def _record_distances(c_PR: Tensor, stats: RefineStats) -> None:
         stats.distances.append((pairwise.min().item(), pairwise.mean().item(), pairwise.max().item()))
 
 
+@declares(REFINEMENTS["thomson"])
 class Thomson(OnSphere):
     """The Thomson solver, started from the directions of the round's means with zero velocity."""
 

@@ -11,6 +11,7 @@ from torch.nn.functional import linear
 
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.context import MethodContext
+from hpcfl.methods.parts import ServerOptions
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Refinement
 from hpcfl.utils import seeds
@@ -22,6 +23,9 @@ class TrainablePrototypes(Refinement):
     They persist across rounds. Every round trains them by SGD on all uploaded prototypes, with the clients'
     learning rate and batch size. Without F (`server_network`) the embeddings are the prototypes.
     """
+
+    Options = ServerOptions
+    learns = True
 
     def __init__(self, context: MethodContext):
         super().__init__(context)

@@ -17,7 +17,7 @@ from hpcfl.models.network import Network, build_network
 from hpcfl.training.step.layers import conv_axis
 from hpcfl.training.step.options import StepOptions, step_options
 from hpcfl.training.step.sgd import Sgd, SgdInBackward
-from hpcfl.training.step.step import WARMUP, GraphStep, make_step
+from hpcfl.training.step.step import WARMUP, BatchOutputs, GraphStep, make_step
 
 PLAIN = StepOptions(direct=False, products=False, channels_last=False)
 small = st.integers(1, 5)
@@ -157,9 +157,9 @@ def test_frozen_weights_stay():
     assert not torch.equal(layer.bias, before[1])
 
 
-def pulled(z_BD, y_B, strong=None):
-    """A guide that draws features to zero."""
-    return {"align": (1.0, z_BD.square().mean())}
+def pulled(outputs: BatchOutputs):
+    """A loss that draws features to zero."""
+    return {"align": (1.0, outputs.z_BD.square().mean())}
 
 
 NETWORKS = (
@@ -236,8 +236,9 @@ def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
         plain.begin(local_loss)
         for size in [8] * (WARMUP - 1) + [5, 5, 1] + [8] * 3:
             x, y = torch.randn(size, 2), torch.randint(0, 6, (size,))
-            (parts, z_BD), (other_parts, other_BD) = recorded(x, y), plain(x, y)
-            assert torch.equal(z_BD, other_BD)
+            (parts, outputs), (other_parts, other_outputs) = recorded(x, y), plain(x, y)
+            for name in ("z_BD", "logit_BK", "y_B"):
+                assert torch.equal(getattr(outputs, name), getattr(other_outputs, name))
             assert parts.keys() == other_parts.keys()
             assert all(torch.equal(part, other_parts[name]) for name, part in parts.items())
         recorded.end()
@@ -248,8 +249,9 @@ def test_a_recorded_step_takes_every_batch_once_and_others_as_they_come():
         assert torch.equal(got, want)
 
 
-def guided(z_BD, y_B, strong=None):
+def guided(outputs: BatchOutputs):
     """Two terms of a batch, and one of strong views."""
+    z_BD, strong = outputs.z_BD, outputs.strong
     terms = {"align": (3.0, z_BD.square().mean()), "proxy": (0.5, z_BD.sum(1).exp().mean())}
     return terms | ({} if strong is None else {"consistency": (2.0, (strong[0].sum(1) * strong[1]).mean())})
 
@@ -263,10 +265,10 @@ def test_gradients_of_the_terms_against_that_of_the_cross_entropy(way):
     z_BD = network.extractor(x).detach().requires_grad_()
     (of_ce,) = torch.autograd.grad(torch.nn.functional.cross_entropy(network.head(z_BD), y), z_BD)
     want = {}
-    for name, (weight, term) in guided(z_BD, y).items():
+    for name, (weight, term) in guided(BatchOutputs(z_BD, network.head(z_BD), y)).items():
         want[name] = weight * torch.autograd.grad(term, z_BD, retain_graph=True)[0].norm() / of_ce.norm()
     trained = make_step(network, TrainConfig(lr=0.1), way)
-    trained.begin(guided)
+    trained.begin(guided, measure_ratios=True)
     trained(x, y)
     trained(torch.randn(8, 2), y)  # a later batch changes nothing
     assert trained.ratios is not None
@@ -288,14 +290,16 @@ def test_strong_views_add_their_term_and_nothing_else(way):
         torch.tensor([1, 2, 3]),
     )
     z_AD = plain.extractor(torch.cat([x, other]))
-    terms = guided(z_AD[:8], y, (z_AD[8:], labels))
-    loss = torch.nn.functional.cross_entropy(plain.head(z_AD[:8]), y)
+    logit_BK = plain.head(z_AD[:8])
+    terms = guided(BatchOutputs(z_AD[:8], logit_BK, y, (z_AD[8:], labels)))
+    loss = torch.nn.functional.cross_entropy(logit_BK, y)
     loss = loss + sum(weight * term for weight, term in terms.values())
     loss.backward()
     trained = make_step(network, TrainConfig(lr=0.1), way)
     trained.begin(guided)
-    parts, z_BD = trained(x, y, (other, labels))
+    parts, outputs = trained(x, y, (other, labels))
     torch.testing.assert_close(parts["loss"], loss.detach())
-    torch.testing.assert_close(z_BD, z_AD[:8].detach())
+    torch.testing.assert_close(outputs.z_BD, z_AD[:8].detach())
+    torch.testing.assert_close(outputs.logit_BK, logit_BK.detach())
     for got, want in zip(network.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(got, want - 0.1 * want.grad, rtol=1e-4, atol=1e-6)  # type: ignore[operator]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from hpcfl.algorithms import semi_supervised
+from hpcfl.algorithms.semi_supervised import ActiveSet, SemiSupervised, weak_augmentation
 from hpcfl.config.loading import load_config
 from hpcfl.config.schema import DataConfig
 from hpcfl.data.dataset import Dataset
@@ -15,10 +17,9 @@ from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.reader import read_log
 from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
+from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.models.network import Network
-from hpcfl.training import semi_supervised
 from hpcfl.training.samples import SampleSource
-from hpcfl.training.semi_supervised import ActiveSet, SemiSupervised, weak_augmentation
 from hpcfl.training.step.options import StepOptions
 from hpcfl.training.step.step import Step
 from tests.helpers.cases import KSHOT
@@ -37,6 +38,11 @@ def plan() -> RunPlan:
     return plan_run(load_config(None, ["data.samples_per_class=200", *KSHOT, "method.mix=0.25"]))
 
 
+def phase_of(plan: RunPlan) -> SemiSupervised:
+    assert isinstance(plan.spec, PrototypeSpec)
+    return SemiSupervised(plan, plan.spec)
+
+
 def points(x: list[list[float]], y: list[int]):
     data = Dataset(np.array(x, dtype=np.float32), np.array(y), tuple("abc"), len(y), "")
     return SampleSource(data, DataConfig(), torch.device("cpu")).samples(np.arange(len(y)))
@@ -50,13 +56,11 @@ POOL: list[list[float]] = [[9.0, 1, 0], [0, 1, 0], [1, 1, 0], [0, 0, 3]]
 def test_pseudo_labels_come_from_prototypes_and_not_from_the_hidden_labels(plan):
     """All hidden labels are wrong; the third sample has no margin; class 2 is not the client's own."""
     own = Prototypes(AXES.value_KD, torch.tensor([True, True, False]))
-    found = SemiSupervised(plan).active_set(
-        0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, torch.tensor([0.5, 0.2])
-    )
+    found = phase_of(plan).active_set(0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, torch.tensor([0.5, 0.2]))
     assert found.samples.index_N.tolist() == [0, 1]
     assert found.label_N.tolist() == [0, 1]
     assert found.num_correct == 0
-    everyone = SemiSupervised(plan).active_set(
+    everyone = phase_of(plan).active_set(
         0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2])
     )
     assert (everyone.label_N.tolist(), everyone.num_correct) == ([0, 1, 2], 3)
@@ -77,7 +81,7 @@ def test_mixed_prototypes_use_pseudo_labels_with_their_weight(plan):
     means = ClassMeans(3, 3)
     means.add(torch.tensor([[1.0, 0, 0]]), torch.tensor([0]))
     active = ActiveSet(points([[0.0, 4, 0], [0, 0, 2]], [1, 1]), torch.tensor([0, 2]), 0)
-    SemiSupervised(plan).add_to_means(active, 0, 0, Bare(), means)
+    phase_of(plan).add_to_means(active, 0, 0, Bare(), means)
     got = means.prototypes().value_KD
     torch.testing.assert_close(got[0], torch.tensor([1.0, 0.25 * 4, 0]) / 1.25)
     torch.testing.assert_close(got[2], torch.tensor([0.0, 0, 2]))
@@ -86,7 +90,7 @@ def test_mixed_prototypes_use_pseudo_labels_with_their_weight(plan):
 def test_running_means_have_met_labelled_samples_once_per_epoch():
     settings = ["data.samples_per_class=200", *KSHOT, "method.prototypes=running", "train.epochs=3"]
     means = ClassMeans(3, 3)
-    SemiSupervised(plan_run(load_config(None, settings))).add_to_means(
+    phase_of(plan_run(load_config(None, settings))).add_to_means(
         ActiveSet(points([[0.0, 4, 0]], [1]), torch.tensor([0]), 0),
         0,
         0,
@@ -106,7 +110,7 @@ def test_weak_and_strong_views(plan, monkeypatch):
         "augmentation_of",
         lambda plan, i, t, epoch, which, steps: asked.append((which, tuple(steps))),
     )
-    phase = SemiSupervised(plan)
+    phase = phase_of(plan)
     phase.active_set(0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2]))
     assert asked == [(semi_supervised.WEAK, ("crop", "flip"))]
     asked.clear()

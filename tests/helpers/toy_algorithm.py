@@ -1,0 +1,97 @@
+"""An algorithm that uses all of the seam: networks travel, a second network and a block are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpcfl.algorithms.algorithm import Algorithm, Values
+from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.config.section import Positive, Section
+from hpcfl.exchange.codec import ClientUpload
+from hpcfl.exchange.payload import Array, Dense, Payload, Shaped, tensor
+from hpcfl.metrics.metric import declare, trained
+from hpcfl.training.client_layout import ExtraNetwork
+from hpcfl.training.local_client import LocalClient, Losses
+from hpcfl.training.state import Block
+
+
+class ToyOptions(Section):
+    pull: Positive = 0.5
+    """How far a client's second network moves towards its first in a round."""
+
+
+class Toy(Algorithm):
+    """Averages whole networks; each client keeps a second network that follows its first one."""
+
+    Options = ToyOptions
+    metrics = (declare("/client/visits", "round client", "f8", "rounds so far", trained("visits")),)
+    equal_heads = True
+    download_changes = "network"
+    receivers = "all"
+
+    def download_arrays(self) -> Sequence[Array]:
+        return [Dense(name, tuple(value.shape)) for name, value in self._initial().items()]
+
+    def upload_arrays(self) -> Sequence[Array]:
+        return [*self.download_arrays(), Shaped("rounds", 1, max_numbers=1000, counted=False)]
+
+    def _initial(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in initial_network(self.plan, 0).named_parameters()}
+
+    def initial(self) -> Payload:
+        return {**self._initial()}
+
+    def blocks(self, architecture: str) -> Sequence[Block]:
+        return [
+            Block("visits", torch.float64, (), start=1.0),
+            Block("distance", torch.float64, (3,), kept=False),
+        ]
+
+    def networks(self, architecture: str) -> Mapping[str, ExtraNetwork]:
+        return {"follower": ExtraNetwork(architecture, kept=True), "scratch": ExtraNetwork("mlp_64")}
+
+    @torch.no_grad()
+    def apply_download(self, client: LocalClient, download: Payload) -> None:
+        for name, parameter in client.network.named_parameters():
+            parameter.copy_(tensor(download, name))
+
+    def train(self, client: LocalClient, download: Payload) -> Losses:
+        losses = client.train()
+        client.blocks["visits"].add_(1)
+        client.metrics["visits"] = client.blocks["visits"].item()
+        follower = client.extra_steps["follower"].network
+        with torch.no_grad():
+            client.blocks["distance"].zero_()
+            for own, other in zip(client.network.parameters(), follower.parameters(), strict=True):
+                client.blocks["distance"][0] += (own - other).square().sum()
+                other.lerp_(own, self.options.pull)
+            for parameter in client.extra_steps["scratch"].network.parameters():
+                parameter.fill_(client.id)
+        return losses | {"visits": client.metrics["visits"].item()}
+
+    def upload(self, client: LocalClient, download: Payload) -> Payload:
+        """Returns the mean of both networks, and as many numbers as the client was trained."""
+        follower = dict(client.extra_steps["follower"].network.named_parameters())
+        half = {
+            name: ((own + follower[name]) / 2).detach() for name, own in client.network.named_parameters()
+        }
+        return half | {"rounds": torch.ones(int(client.blocks["visits"]))}
+
+    def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
+        self.longest = max((len(tensor(upload.payload, "rounds")) for upload in uploads), default=0)
+        if not uploads:
+            return last
+        return {
+            name: torch.stack([tensor(upload.payload, name).double() for upload in uploads]).mean(0).float()
+            for name in last
+        }
+
+    def round_values(
+        self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray
+    ) -> Values:
+        assert self.longest <= t + 2
+        return {}
