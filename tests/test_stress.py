@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.mpi import ROOT
-from tests.stress import failures, kills, mutations, study_kills
+from tests.stress import failures, kills, study_kills
+from tests.stress.mutations.__main__ import main as mutations
 from tests.stress.slurm import install
 from tests.stress.slurm.__main__ import main as slurm
 
@@ -37,7 +38,7 @@ def test_nothing_to_do(capsys: pytest.CaptureFixture[str]):
     assert said == "0 of 0 as they must be (seed 0)\n0 kills ({}) of 0 runs, 0 runs failed (seed 0)\n"
 
 
-@pytest.mark.parametrize("main", [failures.main, kills.main, mutations.main, study_kills.main, slurm])
+@pytest.mark.parametrize("main", [failures.main, kills.main, mutations, study_kills.main, slurm])
 def test_unknown_arguments(main, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         main(["--nothing"])

@@ -17,7 +17,7 @@ from hpcfl.log.reader import read_log
 from hpcfl.utils import hdf5_check, hdf5_file
 from hpcfl.utils.hdf5_file import TRAILER, append_trailer, open_hdf5, sealed
 from tests.helpers.logs import add, new_log
-from tests.stress.mutations import make_log
+from tests.stress.mutations.kinds import make_log
 
 SECRET = "bytes of another file"
 
