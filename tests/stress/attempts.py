@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +57,9 @@ class Ended:
         return ""
 
 
-def run_command(arguments: Sequence[str], directory: Path, environ: Mapping[str, str] | None = None) -> Ended:
+def run_command(arguments: Sequence[str], directory: Path) -> Ended:
     """Runs a command of hpcfl in a directory, in a process of its own."""
-    return run_forked(lambda: hpcfl_main(list(arguments)), directory, environ)
+    return run_forked(lambda: hpcfl_main(list(arguments)), directory)
 
 
 def read_content(content: Callable[[], str], directory: Path) -> str:
@@ -68,9 +68,7 @@ def read_content(content: Callable[[], str], directory: Path) -> str:
     return ended.fault or ended.stdout
 
 
-def run_forked(
-    body: Callable[[], object], directory: Path, environ: Mapping[str, str] | None = None
-) -> Ended:
+def run_forked(body: Callable[[], object], directory: Path) -> Ended:
     """Runs a function in a directory, in a process of its own, for ten seconds at most."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
 
@@ -78,8 +76,6 @@ def run_forked(
             os.dup2(stdout.fileno(), 1)
             os.dup2(stderr.fileno(), 2)
             os.chdir(directory)
-            os.environ.update(environ or {})
-            tempfile.tempdir = None  # so that TMPDIR is read once more
             sys.addaudithook(_end_execution)
             code: object = 1
             try:
@@ -88,7 +84,7 @@ def run_forked(
             except SystemExit as ended:
                 code = ended.code or 0
             except BaseException:
-                traceback.print_exc()
+                os.write(2, traceback.format_exc().encode())
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code if isinstance(code, int) else 1)

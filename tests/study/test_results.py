@@ -17,7 +17,7 @@ from hpcfl.config.loading import dump_config
 from hpcfl.engine import launch
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
-from hpcfl.runtime.lock import RunLock
+from hpcfl.runtime.lock import LockHeld, RunLock
 from hpcfl.study import merged_file
 from hpcfl.study.results_table import _table
 from hpcfl.study.run import run_study
@@ -113,7 +113,7 @@ def test_a_job_that_cannot_merge_says_so(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
     def held(*_: object) -> None:
-        raise BadInput("study.h5.lock is held by another job")
+        raise LockHeld("study.h5.lock is held by another job")
 
     monkeypatch.setattr("hpcfl.study.run.write_results", held)
     assert start(tiny, GOOD[:1]) == 0
@@ -138,7 +138,7 @@ def test_a_full_disk_while_merging_is_one_sentence(
             write(path, data)
 
     monkeypatch.setattr(merged_file, "write_atomically", full)
-    assert start(tiny, GOOD[1:2]) == 0
+    assert start(tiny, GOOD[1:2]) == 1
     said = f"not merged (cannot write {out}/study.h5: File too large), the cells' logs are whole"
     assert said in capfd.readouterr().out
     assert (out / "study.h5").read_bytes() == before

@@ -2,10 +2,10 @@
 
 tools/test --stress mutations --seed 0 --count 200 --kind logs|datasets|npz|checkpoints [--older]
 
-A command must end within ten seconds: with one sentence and exit code 2, or with the results that it has with
-undamaged files. A damaged checkpoint must not change a run's results. With --older, HDF5 files have no digest,
-as other programs and older versions write them: then damaged values of a log are not found, but still nothing
-may crash, hang or end in a traceback.
+A command must end within ten seconds: with one sentence and exit code 2, or with the results that it has
+with undamaged files. A damaged checkpoint must not change a run's results. With --older, HDF5 files have no
+digest, as other programs and older versions write them: then damaged values of a log are not found, but
+still nothing may crash, hang or end in a traceback.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -74,8 +74,8 @@ def make_dataset() -> None:
 
 def make_checkpoints(rounds: int = 3) -> None:
     """Lets a run end after some rounds, as a walltime does: its two last checkpoints are kept."""
-    late = iter([*[False] * (rounds - 1), True])
-    with mock.patch.object(Deadline, "too_late_for_next", lambda self, seconds: next(late)):
+    late = [*[False] * (rounds - 1), True]
+    with mock.patch.object(Deadline, "too_late_for_next", side_effect=late):
         assert launch_train(None, SPIRAL, "run.h5", False) == STOPPED
 
 
@@ -92,7 +92,7 @@ def results_of_log() -> str:
     return _digest([run.status, run.rounds_done], run, sorted(results))
 
 
-def _digest(first: list[object], run: Run, paths: list[str]) -> str:
+def _digest(first: Sequence[object], run: Run, paths: list[str]) -> str:
     content = [*first, *((path, str(run[path].dtype), run[path].tolist()) for path in paths)]
     return hashlib.blake2b(repr(content).encode()).hexdigest()
 
