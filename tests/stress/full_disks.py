@@ -44,6 +44,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 MOUNTED = "HPCFL_FULL_DISK"
 """Environment variable that names the directory of the small disk."""
 NOTHING = "no file"
+IMAGES = 2000
+"""So many that labels and writers are pages of their own, after those of the images."""
 STUDY = """
 set.federation = {clients = 2, rounds = 1}
 set.models = {list = ["mlp_64"], features = 4}
@@ -72,7 +74,7 @@ def make_earlier_dataset() -> None:
     """Prepares other images under the same name."""
     np.savez("own.npz", x=layouts.images(500, 6, seed=1), y=np.arange(500) % 4)
     assert list(prepare("own", "own.npz", "root", None, False))
-    make_npz()
+    make_npz(IMAGES)
 
 
 def make_study(cells: Sequence[str] = ("seeds-s0",)) -> None:
@@ -99,7 +101,7 @@ def merged_study() -> str:
 
 
 TASKS = {
-    "prepare": Task(make_npz, PREPARE, images_of_dataset),
+    "prepare": Task(lambda: make_npz(IMAGES), PREPARE, images_of_dataset),
     "prepare-again": Task(make_earlier_dataset, PREPARE, images_of_dataset),
     "train": Task(lambda: None, CONTINUE, results_of_log, grows=True),
     "continue": Task(make_checkpoints, CONTINUE, results_of_log, grows=True),

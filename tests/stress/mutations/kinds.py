@@ -61,10 +61,10 @@ def make_log(path: Path) -> None:
     log.close("finished")
 
 
-def make_npz() -> None:
+def make_npz(count: int = 60) -> None:
     """Writes a few images, labels and writers, as a user does."""
-    label = np.arange(60) % 3
-    np.savez("own.npz", x=layouts.images(60, 6, channels=1), y=label, writer=label // 2 + 5)
+    label = np.arange(count) % 3
+    np.savez("own.npz", x=layouts.images(count, 6, channels=1), y=label, writer=label // 2 + 5)
 
 
 def make_dataset() -> None:
