@@ -26,6 +26,8 @@ def print_study(path: str) -> None:
     screen.print(
         f"{results.title}: {plural(len(results.cells), 'log')}, {count_states(c.status for c in results)}"
     )
+    for problem in results.unreadable:
+        screen.print(problem)
     for cell in results:
         if cell.status == "diverged":
             screen.print(f"diverged in round {cell.rounds}: {cell.name}")

@@ -78,7 +78,7 @@ class RunStore:
                     ranks = int(run.attributes["ranks"])
                     progress = CellProgress("unfinished", run.rounds_done, "", summary(run), ranks)
             except BadInput as error:
-                return CellProgress("bad", reason=str(error))
+                return CellProgress("bad", reason=f"{error}; without this file the cell runs again")
             rounds = cell.config.federation.rounds
             if change := difference(with_rounds(run.config, rounds), cell.config):
                 reason = f"{path} is of another configuration ({change}); choose another --out"

@@ -92,6 +92,22 @@ def open_regular(path: Path) -> int:
     raise _refusal(path, "not a regular file")
 
 
+def is_hdf5(path: Path) -> bool:
+    """Returns whether a file begins as HDF5 files do; it may be damaged after that."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return False
+    try:
+        return _has_signature(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_signature(descriptor: int) -> bool:
+    return os.pread(descriptor, len(SIGNATURE), 0) == SIGNATURE
+
+
 def _check(path: Path, descriptor: int, status: os.stat_result) -> None:
     """Raises OSError if something is wrong with a file; each is checked once."""
     key = (status.st_dev, status.st_ino)
@@ -106,7 +122,7 @@ def _check(path: Path, descriptor: int, status: os.stat_result) -> None:
 
 def _problem(path: Path, descriptor: int, size: int) -> str:
     """Returns what is wrong: the file differs from its digest, or has none and a child cannot read it."""
-    if os.pread(descriptor, len(SIGNATURE), 0) != SIGNATURE:
+    if not _has_signature(descriptor):
         return DAMAGED
     end = os.pread(descriptor, TRAILER.size, max(0, size - TRAILER.size))
     if len(end) == TRAILER.size and (MAGIC in end or END in end):
