@@ -23,6 +23,7 @@ import numpy as np
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
 from hpcfl.utils.files import write_atomically
+from hpcfl.utils.hdf5_file import open_regular
 
 FORMAT = 1
 KEEP = 2
@@ -150,7 +151,7 @@ class CheckpointStore:
     def read(self, range_: FileRange) -> np.ndarray:
         """Returns the bytes of a range; raises DamagedCheckpoint if their checksum differs."""
         try:
-            with open(self.path / range_.file, "rb") as file:
+            with open(open_regular(self.path / range_.file), "rb") as file:
                 if range_.at + range_.nbytes > os.fstat(file.fileno()).st_size:
                     raise DamagedCheckpoint(f"{range_.file} is shorter than what was written")
                 file.seek(range_.at)
@@ -181,7 +182,8 @@ class CheckpointStore:
 def read_manifest(path: Path) -> Manifest:
     """Returns the manifest in a file; raises DamagedCheckpoint if it is anything else."""
     try:
-        outer = json.loads(path.read_bytes().decode())
+        with open(open_regular(path), "rb") as file:
+            outer = json.loads(file.read().decode())
         if outer["format"] != FORMAT or digest(outer["manifest"].encode()) != outer["digest"]:
             raise ValueError("its checksum is another")
         inner = json.loads(outer["manifest"])

@@ -85,6 +85,21 @@ def absolute_path(path: Path) -> Path:
         raise BadInput(f"cannot write {path}: the working directory is gone") from None
 
 
+@contextlib.contextmanager
+def preserve_working_directory() -> Iterator[None]:
+    """Returns to the working directory at the end, if a user's network has changed it."""
+    try:
+        before = os.getcwd()
+    except OSError:  # it is gone
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.chdir(before)
+
+
 def free_bytes(directory: str | Path) -> int:
     """Returns the free bytes of a file system, without regard to quotas; 0 if the directory is missing."""
     try:

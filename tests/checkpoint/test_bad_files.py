@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -23,6 +24,8 @@ DAMAGE = {
     "manifest gone wrong": lambda d: (d / "manifest-3.json").write_text('{"format": 1}'),
     "manifest with an absurd size": lambda d: _claim(d / "manifest-3.json", 2**49),
     "manifest changed": lambda d: _swap(d / "manifest-3.json", b"nbytes", b"nbytez"),
+    "manifest a pipe": lambda d: _pipe(d / "manifest-3.json"),
+    "vectors a pipe": lambda d: _pipe(next(d.glob("3-*.bin"))),
     "vectors truncated": lambda d: _cut(next(d.glob("3-*.bin"))),
     "vectors flipped": lambda d: _flip(next(d.glob("3-*.bin"))),
     "vectors gone": lambda d: next(d.glob("3-*.bin")).unlink(),
@@ -32,6 +35,11 @@ DAMAGE = {
 
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 def _flip(path: Path) -> None:
