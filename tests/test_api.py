@@ -18,12 +18,11 @@ from hpcfl.config.loading import load_config
 from hpcfl.engine import launch
 from hpcfl.engine.worker import Worker
 from hpcfl.study.run import run_study
-from tests.helpers import cases
+from tests.helpers.cases import SAVED as SMALL
 from tests.helpers.mpi import ROOT
 from tests.helpers.pages import examples
 from tests.helpers.runs import assert_equal_runs
 
-SMALL = [*cases.SMALL, "log.prototypes_every=2"]
 TABLES = {
     "data": {"samples_per_class": 200},
     "federation": {"rounds": 4},

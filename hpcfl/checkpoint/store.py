@@ -23,7 +23,7 @@ import numpy as np
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
 from hpcfl.utils.files import write_atomically
-from hpcfl.utils.hdf5_file import open_regular
+from hpcfl.utils.hdf5_file import open_regular, read_regular
 
 FORMAT = 1
 KEEP = 2
@@ -182,8 +182,7 @@ class CheckpointStore:
 def read_manifest(path: Path) -> Manifest:
     """Returns the manifest in a file; raises DamagedCheckpoint if it is anything else."""
     try:
-        with open(open_regular(path), "rb") as file:
-            outer = json.loads(file.read().decode())
+        outer = json.loads(read_regular(path).decode())
         if outer["format"] != FORMAT or digest(outer["manifest"].encode()) != outer["digest"]:
             raise ValueError("its checksum is another")
         inner = json.loads(outer["manifest"])

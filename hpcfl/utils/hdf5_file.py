@@ -92,6 +92,12 @@ def open_regular(path: Path) -> int:
     raise _refusal(path, "not a regular file")
 
 
+def read_regular(path: Path) -> bytes:
+    """Returns the bytes of a file; raises OSError if it is something else, without waiting for a pipe."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
+
+
 def is_hdf5(path: Path) -> bool:
     """Returns whether a file begins as HDF5 files do; it may be damaged after that."""
     try:
