@@ -31,6 +31,8 @@ KEEP = 2
 DIGEST_BYTES = 16
 FILE_NAME = re.compile(r"[0-9]+-[0-9a-z]+-[0-9a-f]+\.(bin|npz)")
 """Valid names of the files that a manifest refers to."""
+TEMPORARY_NAME = re.compile(rf"({FILE_NAME.pattern}|manifest-[0-9]+\.json)\..+\.part")
+"""Names of files that a killed run did not complete."""
 MAX_INTEGER = 2**50
 """Upper bound of the integers in a manifest."""
 
@@ -145,7 +147,7 @@ class CheckpointStore:
             is_old = is_ours and (upto is None or int(path.name.split("-")[0]) <= upto)
             if is_old and path.name not in referenced:
                 _remove(path)
-            if upto is None and path.suffix == ".part":
+            if upto is None and TEMPORARY_NAME.fullmatch(path.name):
                 _remove(path)
 
     def read(self, range_: FileRange) -> np.ndarray:

@@ -183,3 +183,16 @@ def test_arrays_of_another_shape_are_damaged(train, stop_after):
     done = train("run.h5")
     assert done.exit_code == 0
     assert "the server's present is not that of this run" in done.output
+
+
+def test_only_own_files_are_removed(train):
+    """What else lies in the directory of checkpoints stays; what a killed run left does not."""
+    directory = Path("run.h5.ckpt")
+    directory.mkdir()
+    own = ["1-server-ab.npz.host-1-ff.part", "manifest-3.json.host-1-ff.part", "1-0-ab.bin"]
+    foreign = ["mine.part", "notes.txt", "manifest-x.json"]
+    for name in (*own, *foreign):
+        (directory / name).write_text("x")
+    assert train("run.h5").exit_code == 0
+    assert not any((directory / name).exists() for name in own)
+    assert all((directory / name).read_text() == "x" for name in foreign)
