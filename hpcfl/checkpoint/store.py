@@ -22,7 +22,7 @@ import numpy as np
 
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import write_atomically
+from hpcfl.utils.files import sync_directory, write_atomically
 from hpcfl.utils.hdf5_file import open_regular, read_regular
 
 FORMAT = 1
@@ -122,7 +122,7 @@ class CheckpointStore:
         text = json.dumps({"format": FORMAT, "digest": digest(body.encode()), "manifest": body})
         path = self.path / f"manifest-{manifest.round}.json"
         write_atomically(path, text.encode())
-        _sync_directory(self.path)
+        sync_directory(self.path)
         self.remove_unused(manifest.round)
 
     def remove_after(self, round_: int) -> None:
@@ -210,16 +210,6 @@ def _file_range(entry: Any) -> FileRange:
 
 def _is_valid_integer(number: Any) -> bool:
     return type(number) is int and 0 <= number < MAX_INTEGER
-
-
-def _sync_directory(path: Path) -> None:
-    """Flushes a directory's entries to disk, if the file system supports it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _remove(path: Path) -> None:

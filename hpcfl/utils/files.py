@@ -49,6 +49,16 @@ def fsync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def sync_directory(path: Path) -> None:
+    """Flushes a directory's entries to disk, if the file system supports it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def move_into_place(temporary: Path, path: Path) -> None:
     """Flushes a temporary file to disk and renames it to `path`."""
     fsync(temporary)
