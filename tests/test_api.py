@@ -18,7 +18,7 @@ from hpcfl.config.loading import load_config
 from hpcfl.engine import launch
 from hpcfl.engine.worker import Worker
 from hpcfl.study.run import run_study
-from tests.helpers.cases import SMALL
+from tests.helpers.cases import SAVED as SMALL
 from tests.helpers.mpi import ROOT
 from tests.helpers.pages import examples
 from tests.helpers.runs import assert_equal_runs

@@ -205,6 +205,40 @@ def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Calla
     assert [each.name for each in open_study(out)] == GOOD[1:2]
 
 
+def test_one_damaged_log_is_named_and_blocks_nothing(
+    tiny: Path, hpcfl: Callable[..., Result], capfd: pytest.CaptureFixture
+):
+    """One bit of one cell's log: status, run and show name the cell and go on with the others."""
+    assert start(tiny, GOOD[:2]) == 0
+    out = tiny.parent / "out"
+    log, store = out / f"{GOOD[0]}.h5", RunStore(out)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 4
+    log.write_bytes(data)
+    problem = f"cannot read {log}: damaged: its bytes do not match its digest"
+
+    status = hpcfl("study", "status", tiny, "--out", out, "--all")
+    assert status.exit_code == 0
+    assert "6 waiting, 1 bad" in status.output or "1 bad, 1 finished" in status.output, status.output
+    assert store.progress(read_study(tiny).cells[0]).reason.startswith(problem)
+
+    capfd.readouterr()
+    assert start(tiny, GOOD[:3]) == 1
+    printed = capfd.readouterr().out
+    assert f"{GOOD[0]}: bad: {problem}; without this file the cell runs again" in printed
+    assert read_log(out / f"{GOOD[2]}.h5").status == "finished"
+
+    shown = hpcfl("show", out)
+    assert (shown.exit_code, problem in " ".join(shown.output.split())) == (0, True), shown.output
+    assert [each.name for each in open_study(out)] == GOOD[1:3]
+    with h5py.File(out / "study.h5") as file:
+        assert file["/cell/name"].asstr()[()].tolist() == GOOD[1:3]
+
+    log.unlink()
+    assert start(tiny, GOOD[:1]) == 0
+    assert open_study(out).unreadable == ()
+
+
 def test_a_foreign_file_is_no_study(tmp_path: Path, hpcfl: Callable[..., Result]):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file.attrs["kind"] = [1, 2]
