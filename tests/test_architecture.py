@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcfl.config.identity import keys
-from tests.stress.mutations import make_log
+from tests.stress.mutations.kinds import make_log
 
 PACKAGE = Path(__file__).parent.parent / "hpcfl"
 FILES = sorted(PACKAGE.rglob("*.py"))
