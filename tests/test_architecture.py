@@ -12,6 +12,7 @@ import pytest
 from hpcfl.config.identity import keys
 from hpcfl.config.method import MethodConfig
 from hpcfl.methods.catalogue import OPTION_NAMES
+from tests.stress.mutations.kinds import make_log
 
 PACKAGE = Path(__file__).parent.parent / "hpcfl"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -103,6 +104,19 @@ def test_help_the_catalogue_and_bad_input_load_neither_torch_nor_mpi(command):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split(maxsplit=1)[1].strip() == "[]"
     assert done.stdout[0] == ("2" if "train.lr=0" in command else "0")
+
+
+def test_show_of_a_run_loads_only_what_reads_a_log(tmp_path):
+    """Half of its time is imports."""
+    make_log(tmp_path / "run.h5")
+    program = (
+        "import sys; from click.testing import CliRunner; from hpcfl.cli import main; "
+        f"done = CliRunner().invoke(main, ['show', {str(tmp_path / 'run.h5')!r}]); "
+        "assert not done.exit_code; "
+        "print(sorted({'torch', 'hpcfl.federation', 'hpcfl.models', 'hpcfl.data'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_number_of_keys_is_known():

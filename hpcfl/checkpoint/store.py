@@ -22,7 +22,8 @@ import numpy as np
 
 from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
-from hpcfl.utils.files import write_atomically
+from hpcfl.utils.files import sync_directory, write_atomically
+from hpcfl.utils.hdf5_file import open_regular, read_regular
 
 FORMAT = 1
 KEEP = 2
@@ -30,6 +31,8 @@ KEEP = 2
 DIGEST_BYTES = 16
 FILE_NAME = re.compile(r"[0-9]+-[0-9a-z]+-[0-9a-f]+\.(bin|npz)")
 """Valid names of the files that a manifest refers to."""
+TEMPORARY_NAME = re.compile(rf"({FILE_NAME.pattern}|manifest-[0-9]+\.json)\..+\.part")
+"""Names of files that a killed run did not complete."""
 MAX_INTEGER = 2**50
 """Upper bound of the integers in a manifest."""
 
@@ -119,7 +122,7 @@ class CheckpointStore:
         text = json.dumps({"format": FORMAT, "digest": digest(body.encode()), "manifest": body})
         path = self.path / f"manifest-{manifest.round}.json"
         write_atomically(path, text.encode())
-        _sync_directory(self.path)
+        sync_directory(self.path)
         self.remove_unused(manifest.round)
 
     def remove_after(self, round_: int) -> None:
@@ -144,13 +147,13 @@ class CheckpointStore:
             is_old = is_ours and (upto is None or int(path.name.split("-")[0]) <= upto)
             if is_old and path.name not in referenced:
                 _remove(path)
-            if upto is None and path.suffix == ".part":
+            if upto is None and TEMPORARY_NAME.fullmatch(path.name):
                 _remove(path)
 
     def read(self, range_: FileRange) -> np.ndarray:
         """Returns the bytes of a range; raises DamagedCheckpoint if their checksum differs."""
         try:
-            with open(self.path / range_.file, "rb") as file:
+            with open(open_regular(self.path / range_.file), "rb") as file:
                 if range_.at + range_.nbytes > os.fstat(file.fileno()).st_size:
                     raise DamagedCheckpoint(f"{range_.file} is shorter than what was written")
                 file.seek(range_.at)
@@ -181,7 +184,7 @@ class CheckpointStore:
 def read_manifest(path: Path) -> Manifest:
     """Returns the manifest in a file; raises DamagedCheckpoint if it is anything else."""
     try:
-        outer = json.loads(path.read_bytes().decode())
+        outer = json.loads(read_regular(path).decode())
         if outer["format"] != FORMAT or digest(outer["manifest"].encode()) != outer["digest"]:
             raise ValueError("its checksum is another")
         inner = json.loads(outer["manifest"])
@@ -207,16 +210,6 @@ def _file_range(entry: Any) -> FileRange:
 
 def _is_valid_integer(number: Any) -> bool:
     return type(number) is int and 0 <= number < MAX_INTEGER
-
-
-def _sync_directory(path: Path) -> None:
-    """Flushes a directory's entries to disk, if the file system supports it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _remove(path: Path) -> None:

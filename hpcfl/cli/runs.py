@@ -11,12 +11,15 @@ import click
 @click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
 def show(runs: tuple[str, ...]) -> None:
     """Show a run at a glance, several side by side, or a study by its directory."""
-    from hpcfl.report.runs import print_runs
-    from hpcfl.study.results_table import is_study, print_study
+    from hpcfl.log.reader import is_study
 
     if len(runs) == 1 and is_study(runs[0]):
+        from hpcfl.study.results_table import print_study
+
         print_study(runs[0])
     else:
+        from hpcfl.report.runs import print_runs
+
         print_runs(runs)
 
 

@@ -40,7 +40,7 @@ def run_study(**arguments: Any) -> None:
     """Run the missing cells one after another, alone or under mpirun or srun.
 
     The same command goes on after a kill. Exit codes: 0 all that this start can run is done, 1 some cells
-    failed, diverged or are bad, 2 bad input, 75 stopped early.
+    failed, diverged or are bad, or study.h5 could not be written, 2 bad input, 75 stopped early.
     """
     from hpcfl.study.run import run_study
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 
 from hpcfl.config.schema import DataConfig
 from hpcfl.data.dataset import Dataset
@@ -25,9 +26,10 @@ def load_dataset(settings: DataConfig) -> Dataset:
         return open_prepared(path)
     root = f"{settings.root} (data.root)"
     if settings.name in KNOWN_DATASETS:
+        command = f"hpcfl data prepare {settings.name} --root {shlex.quote(settings.root)}"
         raise BadInput(
             f"data.name = {settings.name!r}: not prepared in {root}; "
-            f"run once, where there is internet: hpcfl data prepare {settings.name} --root {settings.root}"
+            f"run once, where there is internet: {command}"
         )
     prepared = prepared_names(settings.root)
     choices = ["spiral", *prepared, *KNOWN_DATASETS]

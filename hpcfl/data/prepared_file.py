@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,8 @@ def verify_images(data: Dataset) -> None:
 
 
 def _damaged(path: Path, reason: str) -> BadInput:
+    name, root = shlex.quote(path.stem), shlex.quote(str(path.parent))
     return BadInput(
         f"cannot use {path}: {reason}; "
-        f"make it again as before, with --fresh: hpcfl data prepare {path.stem} --root {path.parent} …"
+        f"make it again as before, with --fresh: hpcfl data prepare {name} --root {root} …"
     )

@@ -118,7 +118,7 @@ def _networks(comm: Communicator, plan: RunPlan) -> tuple[dict[str, Cost], dict[
     counted = comm.allgather_object(own)[0]
     pretrained: dict[str, dict[str, Tensor]] = {}
     with comm.raise_on_all():
-        pretrained = read_pretrained(plan.config.models.pretrained, *arguments)
+        pretrained = read_pretrained(plan.config.models.pretrained, *arguments, plan.directory)
     return counted, pretrained
 
 

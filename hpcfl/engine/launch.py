@@ -25,7 +25,7 @@ from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.existing_run import default_log_path
 from hpcfl.runtime.devices import free_memory, preserve_torch_settings
 from hpcfl.runtime.exit_handling import BAD_INPUT, LauncherWatchdog, StopSignals, run_guarded
-from hpcfl.utils.files import absolute_path
+from hpcfl.utils.files import absolute_path, preserve_working_directory
 
 if TYPE_CHECKING:
     from hpcfl.comm.mpi import MPI
@@ -91,6 +91,7 @@ def _launch_embedded(job: Job, mpi_comm: MPI.Intracomm | None) -> int:
         guest.running() if guest else nullcontext(),
         signals if handles_signals else nullcontext(),
         preserve_torch_settings(),
+        preserve_working_directory(),
     ):
         code = job(Session(guest or SerialCommunicator(), launcher, signals))
         free_memory()

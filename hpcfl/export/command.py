@@ -13,6 +13,7 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.export import csv_files, tensorboard_events
 from hpcfl.log.reader import read_log
+from hpcfl.utils.hdf5_file import read_regular
 
 WRITERS = {"csv": csv_files.write, "tensorboard": tensorboard_events.write}
 FILE_NAME = re.compile(r"\w+\.csv|events\.out\.tfevents\.\d+\.hpcfl")
@@ -68,7 +69,7 @@ def export(path: Path, kind: str, directory: Path) -> list[str]:
 def _previous_files(manifest: Path) -> set[str]:
     """Returns the files of the last export that still exist, from its manifest."""
     try:
-        names = json.loads(manifest.read_bytes())["files"]
+        names = json.loads(read_regular(manifest))["files"]
         return {name for name in names if FILE_NAME.fullmatch(name) and (manifest.parent / name).is_file()}
     except FileNotFoundError:
         return set()

@@ -20,6 +20,8 @@ from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import user_path
 from hpcfl.methods.spec import AlgorithmSpec
 from hpcfl.models.registry import client_architectures, find_architecture, is_user_defined, split_name
+from hpcfl.utils.files import absolute_path
+from hpcfl.utils.hdf5_file import open_regular
 from hpcfl.utils.user_code import source_checksums
 
 
@@ -50,6 +52,8 @@ class RunPlan:
     clients: tuple[Client, ...]
     class_counts_MK: np.ndarray
     """Training samples per client and class."""
+    directory: Path
+    """Where relative paths of the configuration begin, whatever the user's networks do to the process."""
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -81,8 +85,8 @@ class RunPlan:
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
         checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
         for name, weights in self.config.models.pretrained.items():
-            if Path(weights).is_file():
-                with open(weights, "rb") as file:
+            if (path := self.directory / weights).exists():
+                with open(open_regular(path), "rb") as file:
                     checksums[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
         return checksums | code_checksums(self.config)
 
@@ -116,7 +120,7 @@ def plan_run(config: Config) -> RunPlan:
     splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
-    plan = RunPlan(config, method, data, clients, counts_MK)
+    plan = RunPlan(config, method, data, clients, counts_MK, absolute_path(Path()))
     method.check(plan)
     for name in plan.architectures:
         if is_user_defined(name):

@@ -13,9 +13,10 @@ from hpcfl.config.identity import difference, fingerprint, with_rounds
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import CODE, RunPlan
-from hpcfl.log.reader import Run, read_log
+from hpcfl.log.reader import NotALog, Run, read_log
 from hpcfl.log.writer import EarlierRows
 from hpcfl.metrics.metric import Metric
+from hpcfl.utils.hdf5_file import is_hdf5
 
 
 def default_log_path(config: Config) -> Path:
@@ -41,7 +42,15 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
         return ExistingRun()
     if not path.is_file() and not path.is_dir():
         raise BadInput(f"cannot write {path}: it is not a file")
-    old = read_log(path)
+    try:
+        old = read_log(path)
+    except NotALog:
+        raise
+    except BadInput as error:
+        if not is_hdf5(path):  # it may be any file of the user's
+            raise
+        if not fresh:
+            raise BadInput(f"{error}; --fresh keeps it aside and runs again") from None
     if fresh:
         note(f"{path} will be kept under another name")
         return ExistingRun()
@@ -93,4 +102,5 @@ def earlier_rows(log: Run, round_: int, config: Config, metrics: Iterable[Metric
             rows[metric.path] = log[metric.path][:done]
         elif metric.dims[0] == "saved":
             rows[metric.path] = log[metric.path][keep]
-    return EarlierRows(str(log.attributes["start"]), int(log.attributes["restarts"]) + 1, rows)
+    run_id, start = str(log.attributes.get("run_id", "")), str(log.attributes["start"])
+    return EarlierRows(run_id, start, int(log.attributes["restarts"]) + 1, rows)

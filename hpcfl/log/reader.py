@@ -92,6 +92,17 @@ def study_title(study: str, scale: str) -> str:
     return study if scale == "full" else f"{study} ({scale} scale)"
 
 
+def is_study(name: str) -> bool:
+    """Returns whether a path is a study's directory, or the merged file in it."""
+    if (path := Path(name)).is_dir():
+        return True
+    try:
+        with as_bad_input(path), open_hdf5(path) as file:
+            return str(file.attrs.get("kind")) == "study"
+    except BadInput:
+        return False
+
+
 def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: bool = True) -> Run:
     """Returns the log in a file.
 

@@ -6,9 +6,13 @@ and docs/log.md follow from the declaration.
 
 from __future__ import annotations
 
-from hpcfl.federation.run_plan import RunPlan
+from typing import TYPE_CHECKING
+
 from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
+
+if TYPE_CHECKING:
+    from hpcfl.federation.run_plan import RunPlan
 
 VERSION, OLDEST = 3, 2
 """The schema that is written, and the oldest that can be read."""

@@ -20,6 +20,7 @@ from hpcfl.log.schema import VERSION
 from hpcfl.metrics.metric import STRING, Metric
 from hpcfl.utils.files import fsync, rename_if_free, temporary_path
 from hpcfl.utils.hdf5_create import hdf5_bytes
+from hpcfl.utils.hdf5_file import open_hdf5
 
 MAX_WRITE_SHARE = 0.015
 """Largest share of a run's time for writing; a write waits until all writes so far fit in this share.
@@ -32,6 +33,8 @@ The rest of logging is small, so that all logging stays under 2%.
 class EarlierRows:
     """The rows up to the checkpoint from which a run is continued."""
 
+    run_id: str
+    """Of the start that wrote the log; empty: an older version of hpcfl, without ids."""
     start: str
     restarts: int
     rows: Mapping[str, np.ndarray]
@@ -85,7 +88,7 @@ class LogWriter:
         self.start_time, self.write_seconds, self.next_write = time.monotonic(), 0.0, 0.0
         self.id_offset: int | None = None
         """Where the run's id is in the file on disk; None before the first write."""
-        self.is_new = earlier is None
+        self.earlier = earlier
         self.backup_path = backup if os.path.lexists(path) else None
         """New name of the existing log; None: it is not renamed, or there is none."""
         try:
@@ -136,21 +139,24 @@ class LogWriter:
 
     def _move_into_place(self, temporary: Path) -> None:
         """Renames the temporary file to the log's path, unless a file of another run is there."""
-        if self.id_offset is None and self.is_new:
+        if self.id_offset is None and self.earlier is None:
             if self.backup_path is not None:
                 rename_if_free(self.path, self.backup_path)
             rename_if_free(temporary, self.path)
             return
         with contextlib.suppress(FileNotFoundError):  # the file was deleted: write it again
-            if self.id_offset is not None and self._id_on_disk(self.id_offset) != self.run_id.encode():
+            if not self._is_own_file():
                 raise Fatal(f"{self.path} is another run's by now; this one keeps its hands off it")
         os.replace(temporary, self.path)
 
-    def _id_on_disk(self, offset: int) -> bytes:
-        """Returns what the file at the log's path has in the place of the run's id; HDF5 does not open it."""
-        handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    def _is_own_file(self) -> bool:
+        """Returns whether the file at the log's path is the last that was written or, at first, continued."""
+        if self.id_offset is None:
+            assert self.earlier is not None
+            return _identity_on_disk(self.path) == (self.earlier.run_id, self.earlier.start)
+        handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without HDF5: often
         try:
-            return os.pread(handle, len(self.run_id), offset)
+            return os.pread(handle, len(self.run_id), self.id_offset) == self.run_id.encode()
         finally:
             os.close(handle)
 
@@ -170,6 +176,17 @@ class LogWriter:
         return np.array(rows, dtype=metric.dtype).reshape(
             len(rows), *(self.sizes[d] for d in metric.dims[1:])
         )
+
+
+def _identity_on_disk(path: Path) -> tuple[str, str] | None:
+    """Returns run id and start of the log in a file; None if it is no log. Raises FileNotFoundError."""
+    try:
+        with open_hdf5(path) as file:
+            return str(file.attrs.get("run_id", "")), str(file.attrs.get("start"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError, LookupError, RuntimeError):
+        return None
 
 
 def _now() -> str:

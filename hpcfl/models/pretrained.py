@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from torch import Tensor
 from hpcfl.errors import BadInput
 from hpcfl.models.network import build_on_meta
 from hpcfl.models.registry import split_name
+from hpcfl.utils.hdf5_file import open_regular
 from hpcfl.utils.torchvision_loader import load_torchvision
 
 Weights = dict[str, Tensor]
@@ -36,8 +38,12 @@ def read_pretrained(
     shape: tuple[int, ...],
     classes: int,
     features: int,
+    directory: Path = Path(),
 ) -> dict[str, Weights]:
-    """Returns the initial parameters and buffers by extractor, checked against the networks."""
+    """Returns the initial parameters and buffers by extractor, checked against the networks.
+
+    Relative paths begin in `directory`.
+    """
     used = {split_name(architecture)[0]: architecture for architecture in architectures}
     weights = {}
     for name, source in wanted.items():
@@ -47,14 +53,14 @@ def read_pretrained(
             )
         expected = build_on_meta(used[name], shape, classes, features).extractor.state_dict()
         setting = f"models.pretrained.{name} = {source!r}"
-        weights[name] = _match(_read(setting, _path(setting, name, source)), expected, setting)
+        weights[name] = _match(_read(setting, _path(setting, name, source, directory)), expected, setting)
     return weights
 
 
-def _path(setting: str, name: str, source: str) -> Path:
+def _path(setting: str, name: str, source: str, directory: Path) -> Path:
     """Returns the file: `source` itself, or torchvision's weights of that name in torch's cache."""
-    if Path(source).suffix or Path(source).exists():
-        return Path(source)
+    if Path(source).suffix or (directory / source).exists():
+        return directory / source
     models = load_torchvision().models
     try:
         weights = models.get_model_weights(TORCHVISION_NAMES.get(name, name))[source]
@@ -66,17 +72,20 @@ def _path(setting: str, name: str, source: str) -> Path:
     if not path.exists():
         raise BadInput(f"{setting}: not in the cache; fetch {weights.url} and put it into {path.parent}")
     digest = path.stem.rpartition("-")[2]  # the file name ends in the first digits of its SHA-256
-    with open(path, "rb") as file:
-        if not hashlib.file_digest(file, "sha256").hexdigest().startswith(digest):
-            raise BadInput(f"{setting}: {path} is damaged; fetch {weights.url} again")
+    try:
+        with open(open_regular(path), "rb") as file:
+            is_whole = hashlib.file_digest(file, "sha256").hexdigest().startswith(digest)
+    except OSError as error:
+        raise BadInput(f"{setting}: cannot read {path}: {error.strerror}") from None
+    if not is_whole:
+        raise BadInput(f"{setting}: {path} is damaged; fetch {weights.url} again")
     return path
 
 
 def _read(setting: str, path: Path) -> Weights:
     """Returns the named tensors of a file: a state_dict, or a checkpoint that contains one."""
     try:
-        with open(path, "rb"):
-            pass
+        os.close(open_regular(path))
         loaded = _load(path)
     except OSError as error:
         raise BadInput(f"{setting}: cannot read {path}: {error.strerror or error}") from None

@@ -62,7 +62,7 @@ def print_plan(
     set_up_torch(runtime, 0, on="cpu")
     shapes = (plan.architectures, plan.data.shape, *plan.dims)
     costs_by_name = costs(*shapes, plan.config.train.batch_size, runtime.inference_batch)
-    read_pretrained(plan.config.models.pretrained, *shapes)
+    read_pretrained(plan.config.models.pretrained, *shapes, plan.directory)
     forecast = Forecast(plan, costs_by_name, machine, program_memory(plan.data.is_images))
     if calibrate:
         if devices and not torch.cuda.is_available():

@@ -67,7 +67,8 @@ def choose_arena(
         host = short[0] if short else ""
         where = "shared memory" if kind == "shared" else "its temporary directory"
         reason = failed.get(kind) or (
-            f"{host} has {getattr(spaces[host], kind):,} bytes free in {where}, clients need {need[host]:,}"
+            f"{host} has {getattr(spaces[host], kind):,} bytes free in {where}; clients need {need[host]:,}, "
+            f"and {RESERVED_BYTES:,} are left to other programs"
         )
     raise BadInput(f"runtime.arena = {setting!r}: {reason}")
 

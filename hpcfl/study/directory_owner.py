@@ -9,7 +9,7 @@ from hpcfl.log.reader import as_bad_input, study_title
 from hpcfl.study.run_store import RunStore
 from hpcfl.study.study_file import Study
 from hpcfl.utils.files import fsync, rename_if_free, temporary_path
-from hpcfl.utils.hdf5_file import open_hdf5
+from hpcfl.utils.hdf5_file import open_hdf5, read_regular
 
 MERGED = "study.h5"
 """Name of the merged file, which names its study too."""
@@ -49,7 +49,7 @@ def _owner(store: RunStore) -> str:
     """Returns the title of the study that has the directory; an empty string if there is none."""
     path, merged = store.path / OWNER, store.path / MERGED
     try:
-        owner = json.loads(path.read_text())
+        owner = json.loads(read_regular(path))
         return study_title(str(owner["study"]), str(owner["scale"]))
     except (FileNotFoundError, NotADirectoryError):
         pass  # new, or made by an older version

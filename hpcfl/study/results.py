@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from hpcfl.config.identity import identity_but_for_seeds
 from hpcfl.errors import BadInput
-from hpcfl.log.reader import Run, as_bad_input, read_log, study_title
+from hpcfl.log.reader import NotALog, Run, as_bad_input, read_log, study_title
 from hpcfl.log.summary import COLUMNS, SUMMARY_ROWS, Summary, summary
 from hpcfl.log.tables import pandas_module
 from hpcfl.study.cells import Cell, seed_group
@@ -68,6 +67,8 @@ class Results:
     name: str
     scale: str
     cells: tuple[Result, ...]
+    unreadable: tuple[str, ...] = ()
+    """A sentence for each log that cannot be read."""
 
     @property
     def title(self) -> str:
@@ -135,18 +136,27 @@ def read_results(path: str | Path) -> Results:
         directory = directory.parent
     if not directory.is_dir():
         raise BadInput(f"cannot read {directory}: no such directory")
-    runs = [run for log in directory.glob("*.h5") if (run := read_if_valid(log)) and is_cell(run)]
+    runs, cells, unreadable = [], [], []
+    for log in sorted(directory.glob("*.h5")):
+        try:
+            runs.append(read_log(log, SUMMARY_ROWS))
+        except NotALog:
+            pass
+        except BadInput as error:
+            unreadable.append(str(error))
+    runs = [run for run in runs if is_cell(run)]
     if not runs:
-        raise BadInput(f"{directory} holds no cells of a study")
+        raise BadInput("; ".join([f"{directory} holds no cells of a study", *unreadable]))
     names = {(str(run.attributes.get("study")), str(run.attributes.get("scale"))) for run in runs}
     if len(names) > 1:
         titles = ", ".join(study_title(*each) for each in sorted(names))
         raise BadInput(f"{directory} holds cells of several studies or scales: {titles}")
-    cells = []
     for run in runs:
-        with suppress(BadInput):
+        try:
             cells.append(make_result(run, run.attributes, run.status))
-    return Results(*names.pop(), tuple(sorted(cells, key=_sort_key)))
+        except BadInput as error:
+            unreadable.append(str(error))
+    return Results(*names.pop(), tuple(sorted(cells, key=_sort_key)), tuple(unreadable))
 
 
 def is_cell(run: Run) -> bool:

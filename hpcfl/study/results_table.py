@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from hpcfl.errors import BadInput
-from hpcfl.log.reader import as_bad_input
 from hpcfl.log.summary import COLUMNS, INFERENCES
 from hpcfl.study.results import Result, mean_and_std, read_results, summary_table
 from hpcfl.study.run_store import count_states
 from hpcfl.utils.formatting import console, format_bytes, format_percent, plural
-from hpcfl.utils.hdf5_file import open_hdf5
 
 HEADINGS = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
 FILE_WIDTH = 10_000
 """Width of the table in characters if the output is not a terminal."""
-
-
-def is_study(name: str) -> bool:
-    """Returns whether a path is a study's directory, or the merged file in it."""
-    if (path := Path(name)).is_dir():
-        return True
-    try:
-        with as_bad_input(path), open_hdf5(path) as file:
-            return str(file.attrs.get("kind")) == "study"
-    except BadInput:
-        return False
 
 
 def print_study(path: str) -> None:
@@ -41,6 +26,8 @@ def print_study(path: str) -> None:
     screen.print(
         f"{results.title}: {plural(len(results.cells), 'log')}, {count_states(c.status for c in results)}"
     )
+    for problem in results.unreadable:
+        screen.print(problem)
     for cell in results:
         if cell.status == "diverged":
             screen.print(f"diverged in round {cell.rounds}: {cell.name}")

@@ -19,7 +19,7 @@ from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.runtime.deadline import Deadline, end_time
 from hpcfl.runtime.devices import free_memory
 from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED
-from hpcfl.runtime.lock import was_restarted
+from hpcfl.runtime.lock import LockHeld, was_restarted
 from hpcfl.study.cells import Cell
 from hpcfl.study.directory_owner import claim_directory
 from hpcfl.study.merged_file import write_results
@@ -126,9 +126,8 @@ class StudyRunner:
             if early:
                 break
             number += 1
-        if self.comm.is_server:
-            self._report(early)
-        problems = self.comm.allgather_object(bool(self.problems))[0]
+        merged = self._report(early) if self.comm.is_server else True
+        problems = self.comm.allgather_object(bool(self.problems) or not merged)[0]
         return STOPPED if early else FAILED if problems else DONE
 
     def _cell_title(self, number: int) -> str:
@@ -224,17 +223,22 @@ class StudyRunner:
         self.problems.append(cell.name)
         print_line(text)
 
-    def _report(self, early: bool) -> None:
-        """Merges the logs of the cells, and prints the state of the study."""
-        merged = "not merged yet"
+    def _report(self, early: bool) -> bool:
+        """Merges the logs of the cells, and prints the state of the study; returns whether that succeeded.
+
+        A job that is stopped early, or finds another one merging, leaves it to a later job.
+        """
+        merged, failed = "not merged yet", False
         try:
             if not early:  # a stopped job may have no time left to merge
                 merged = f"merged: {write_results(self.study, self.store)}"
         except (BadInput, OSError) as error:
             merged = f"not merged ({error}), the cells' logs are whole"
+            failed = not isinstance(error, LockHeld)
         states = [self.store.progress(cell).state for cell in self.study.cells]
         print_line(
             f"hpcfl: {self.study.title}: {plural(len(states), 'cell')}, {count_states(states)}; {merged}"
         )
         if early:
             print_line("hpcfl: stopped early; the same command goes on")
+        return not failed

@@ -21,6 +21,7 @@ from hpcfl.log.summary import SUMMARY_ROWS, Summary, summary
 from hpcfl.runtime.lock import is_locked
 from hpcfl.study.cells import Cell
 from hpcfl.utils.files import write_atomically
+from hpcfl.utils.hdf5_file import read_regular
 
 OTHER_CODE = "move it away to run the cell again, or choose another --out"
 MAX_STARTS = 5
@@ -81,7 +82,7 @@ class RunStore:
                     ranks = int(run.attributes["ranks"])
                     progress = CellProgress("unfinished", run.rounds_done, "", summary(run), ranks)
             except BadInput as error:
-                return CellProgress("bad", reason=str(error))
+                return CellProgress("bad", reason=f"{error}; without this file the cell runs again")
             rounds = cell.config.federation.rounds
             if change := difference(with_rounds(run.config, rounds), cell.config):
                 reason = f"{path} is of another configuration ({change}); choose another --out"
@@ -113,7 +114,7 @@ class RunStore:
     def _failure(self, cell: Cell) -> str:
         """Returns the last line of the cell's failure file; an empty string if there is none."""
         try:
-            return self._failure_file(cell).read_text(errors="replace").strip().splitlines()[-1]
+            return read_regular(self._failure_file(cell)).decode(errors="replace").strip().splitlines()[-1]
         except (FileNotFoundError, NotADirectoryError):
             return ""
         except (OSError, IndexError):
@@ -150,7 +151,7 @@ class RunStore:
         text = ""
         try:
             with contextlib.suppress(FileNotFoundError):
-                text = self._failure_file(cell).read_text(errors="replace")
+                text = read_regular(self._failure_file(cell)).decode(errors="replace")
                 self._failure_file(cell).unlink()
             self.clear_starts(cell)
         except OSError as error:
@@ -160,7 +161,7 @@ class RunStore:
     def _starts(self, cell: Cell) -> tuple[int, int]:
         """Returns the number of starts without progress, and the rounds done before them."""
         try:
-            starts, rounds = json.loads(self._starts_file(cell).read_text())
+            starts, rounds = json.loads(read_regular(self._starts_file(cell)))
             return int(starts), int(rounds)
         except (OSError, ValueError, TypeError):
             return 0, -1

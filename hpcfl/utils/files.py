@@ -49,6 +49,16 @@ def fsync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def sync_directory(path: Path) -> None:
+    """Flushes a directory's entries to disk, if the file system supports it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def move_into_place(temporary: Path, path: Path) -> None:
     """Flushes a temporary file to disk and renames it to `path`."""
     fsync(temporary)
@@ -83,6 +93,21 @@ def absolute_path(path: Path) -> Path:
         return path.absolute()
     except FileNotFoundError:
         raise BadInput(f"cannot write {path}: the working directory is gone") from None
+
+
+@contextlib.contextmanager
+def preserve_working_directory() -> Iterator[None]:
+    """Returns to the working directory at the end, if a user's network has changed it."""
+    try:
+        before = os.getcwd()
+    except OSError:  # it is gone
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.chdir(before)
 
 
 def free_bytes(directory: str | Path) -> int:

@@ -2,8 +2,8 @@
 
 Each file that hpcfl writes ends with a trailer, a digest of the bytes before it, which HDF5 ignores. Writers
 add it with `sealed` or `append_trailer`; readers use `open_hdf5`, which checks it before HDF5 opens the file.
-A program that changes the file through HDF5 removes the trailer. A file without one is read by a child
-process first (`hdf5_check`).
+A program that changes the file through HDF5 removes the trailer. A file without one, or with one of another
+version, is read by a child process first (`hdf5_check`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import stat
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -24,12 +26,14 @@ import h5py
 from hpcfl.utils import hdf5_check
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-MAGIC, END = b"\x89hpcfl<1", b"1>hpcfl\n"
+MAGIC, END = b"\x89hpcfl<2", b"2>hpcfl\n"
 """First and last bytes of a trailer; one of them suffices to know that there should be one."""
 TRAILER = struct.Struct("<8sQQQ32s8s")
 """MAGIC, length of the file before the trailer, start and end of its images, digest of the rest, END."""
 CHUNK = 1 << 20
-"""Bytes per read."""
+"""Bytes that get a digest of their own, so that threads share the work; the trailer has one of these."""
+MAX_THREADS = 4
+"""Most threads that make digests; not more than this process has cores."""
 CHECK_SECONDS = 60.0
 """Time after which a child process that waits for the file system is ended."""
 DAMAGED = "not an HDF5 file, or a damaged one"
@@ -39,9 +43,8 @@ _CHECKED: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
 
 def sealed(image: bytes) -> bytes:
     """Returns a whole HDF5 file, made in memory, with its trailer: `part.write_bytes(sealed(image))`."""
-    digest = _new_digest(len(image), 0, 0)
-    digest.update(image)
-    return image + _trailer(len(image), 0, 0, digest.digest())
+    view = memoryview(image)
+    return image + _trailer(lambda size, position: view[position : position + size], len(image), 0, 0)
 
 
 def append_trailer(path: Path, start: int = 0, stop: int = 0) -> None:
@@ -51,7 +54,7 @@ def append_trailer(path: Path, start: int = 0, stop: int = 0) -> None:
     """
     with open(path, "r+b") as file:
         length = file.seek(0, os.SEEK_END)
-        file.write(_trailer(length, start, stop, _digest_of(file.fileno(), length, start, stop)))
+        file.write(_trailer(partial(os.pread, file.fileno()), length, start, stop))
 
 
 @contextmanager
@@ -89,6 +92,28 @@ def open_regular(path: Path) -> int:
     raise _refusal(path, "not a regular file")
 
 
+def read_regular(path: Path) -> bytes:
+    """Returns the bytes of a file; raises OSError if it is something else, without waiting for a pipe."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
+
+
+def is_hdf5(path: Path) -> bool:
+    """Returns whether a file begins as HDF5 files do; it may be damaged after that."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return False
+    try:
+        return _has_signature(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_signature(descriptor: int) -> bool:
+    return os.pread(descriptor, len(SIGNATURE), 0) == SIGNATURE
+
+
 def _check(path: Path, descriptor: int, status: os.stat_result) -> None:
     """Raises OSError if something is wrong with a file; each is checked once."""
     key = (status.st_dev, status.st_ino)
@@ -103,15 +128,14 @@ def _check(path: Path, descriptor: int, status: os.stat_result) -> None:
 
 def _problem(path: Path, descriptor: int, size: int) -> str:
     """Returns what is wrong: the file differs from its digest, or has none and a child cannot read it."""
-    if os.pread(descriptor, len(SIGNATURE), 0) != SIGNATURE:
+    if not _has_signature(descriptor):
         return DAMAGED
     end = os.pread(descriptor, TRAILER.size, max(0, size - TRAILER.size))
     if len(end) == TRAILER.size and (MAGIC in end or END in end):
         length = size - TRAILER.size
         start, stop = TRAILER.unpack(end)[2:4]
-        is_whole = start <= stop <= length and end == _trailer(
-            length, start, stop, _digest_of(descriptor, length, start, stop)
-        )
+        read = partial(os.pread, descriptor)
+        is_whole = start <= stop <= length and end == _trailer(read, length, start, stop)
         return "" if is_whole else "damaged: its bytes do not match its digest"
     return _problem_in_child(path)
 
@@ -133,22 +157,29 @@ def _problem_in_child(path: Path) -> str:
     return "" if done.returncode == 0 else reason if done.returncode == hdf5_check.REFUSED else DAMAGED
 
 
-def _digest_of(descriptor: int, length: int, start: int, stop: int) -> bytes:
-    """Returns the digest of the first `length` bytes of a file without those from `start` to `stop`."""
-    digest = _new_digest(length, start, stop)
-    for position, end in ((0, start), (stop, length)):
-        while position < end and (block := os.pread(descriptor, min(CHUNK, end - position), position)):
-            digest.update(block)
-            position += len(block)
-    return digest.digest()
+def _trailer(read: Callable[[int, int], bytes | memoryview], length: int, start: int, stop: int) -> bytes:
+    """Returns the trailer of a file of `length` bytes, without its images from `start` to `stop`.
 
+    `read(size, position)` returns bytes of the file. SHA-256, as most processors have instructions for it.
+    """
+    chunks = [
+        (min(CHUNK, end - position), position)
+        for begin, end in ((0, start), (stop, length))
+        for position in range(begin, end, CHUNK)
+    ]
+    threads = max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)), len(chunks)))
 
-def _new_digest(length: int, start: int, stop: int) -> hashlib.blake2b:
-    return hashlib.blake2b(f"{length} {start} {stop} ".encode(), digest_size=32)
+    def digests(first: int) -> list[bytes]:
+        return [hashlib.sha256(read(*chunk)).digest() for chunk in chunks[first::threads]]
 
-
-def _trailer(length: int, start: int, stop: int, digest: bytes) -> bytes:
-    return TRAILER.pack(MAGIC, length, start, stop, digest, END)
+    digest = hashlib.sha256(f"{length} {start} {stop} ".encode())
+    if threads == 1:
+        digest.update(b"".join(digests(0)))
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            by_thread = list(pool.map(digests, range(threads)))
+        digest.update(b"".join(by_thread[i % threads][i // threads] for i in range(len(chunks))))
+    return TRAILER.pack(MAGIC, length, start, stop, digest.digest(), END)
 
 
 def _refusal(path: Path, reason: str) -> OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -23,6 +24,8 @@ DAMAGE = {
     "manifest gone wrong": lambda d: (d / "manifest-3.json").write_text('{"format": 1}'),
     "manifest with an absurd size": lambda d: _claim(d / "manifest-3.json", 2**49),
     "manifest changed": lambda d: _swap(d / "manifest-3.json", b"nbytes", b"nbytez"),
+    "manifest a pipe": lambda d: _pipe(d / "manifest-3.json"),
+    "vectors a pipe": lambda d: _pipe(next(d.glob("3-*.bin"))),
     "vectors truncated": lambda d: _cut(next(d.glob("3-*.bin"))),
     "vectors flipped": lambda d: _flip(next(d.glob("3-*.bin"))),
     "vectors gone": lambda d: next(d.glob("3-*.bin")).unlink(),
@@ -32,6 +35,11 @@ DAMAGE = {
 
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 def _flip(path: Path) -> None:
@@ -184,3 +192,16 @@ def test_arrays_of_another_shape_are_damaged(train, stop_after, changed, says):
     done = train("run.h5")
     assert done.exit_code == 0
     assert says in done.output
+
+
+def test_only_own_files_are_removed(train):
+    """What else lies in the directory of checkpoints stays; what a killed run left does not."""
+    directory = Path("run.h5.ckpt")
+    directory.mkdir()
+    own = ["1-server-ab.npz.host-1-ff.part", "manifest-3.json.host-1-ff.part", "1-0-ab.bin"]
+    foreign = ["mine.part", "notes.txt", "manifest-x.json"]
+    for name in (*own, *foreign):
+        (directory / name).write_text("x")
+    assert train("run.h5").exit_code == 0
+    assert not any((directory / name).exists() for name in own)
+    assert all((directory / name).read_text() == "x" for name in foreign)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from hpcfl.checkpoint.store import read_manifest
+from hpcfl.engine import assemble
 from hpcfl.log.reader import read_log
 from hpcfl.methods.baselines import BASELINES
 from tests.helpers.cases import KSHOT, OWN
@@ -47,6 +49,41 @@ def test_stopped_after_every_round_and_continued(train, stop_after, name):
     assert train("parts.h5", *settings).output == (
         "parts.h5 is finished: 6 rounds; --fresh keeps it aside and runs again\n"
     )
+
+
+@pytest.mark.parametrize("foreign", ["text", "log", "deleted", "older log"])
+def test_a_file_put_there_before_the_first_write_is_not_overwritten(train, stop_after, monkeypatch, foreign):
+    """The log that is continued was read long before; a log of an older version has no id."""
+    stop_early(train, stop_after)
+    if foreign == "older log":
+        with h5py.File("run.h5", "r+") as file:
+            del file.attrs["run_id"]
+    create, log = assemble.create_log, Path("run.h5")
+
+    def replace_first(*arguments):
+        log.rename("mine.h5")
+        if foreign == "text":
+            log.write_text("of another user")
+        elif foreign == "log":
+            shutil.copy("mine.h5", log)
+            with h5py.File(log, "r+") as file:
+                file.attrs["run_id"] = "0" * 32
+        elif foreign == "older log":
+            shutil.copy("mine.h5", log)
+        return create(*arguments)
+
+    monkeypatch.setattr(assemble, "create_log", replace_first)
+    stop_after[0] = 1000
+    done = train("run.h5", *CHECKPOINTS)
+    if foreign in ("deleted", "older log"):
+        assert done.exit_code == 0, done.output
+        return
+    assert (done.exit_code, "run.h5 is another run's by now" in done.output) == (1, True), done.output
+    if foreign == "text":
+        assert log.read_text() == "of another user"
+    else:
+        assert read_log(log).attributes["run_id"] == "0" * 32
+    assert not list(Path().glob("*.part"))
 
 
 def test_the_last_two_are_kept_and_clients_that_did_not_change_refer_to_older_files(train, stop_after):

@@ -60,7 +60,7 @@ SETTINGS = {
     "models.group=htfe8": "takes images, the data are points",
     "models.weights=[1]": "models.weights: must have as many numbers as models.list has names",
     "models.list=['nowhere.nets:net']": "models: nowhere.nets:net cannot be imported",
-    "models.pretrained.mlp_64=none.pt": "models.pretrained.mlp_64 = 'none.pt': cannot read none.pt: No such",
+    "models.pretrained.mlp_64=none.pt": "models.pretrained.mlp_64 = 'none.pt': cannot read",
     "models.pretrained.cnn=none.pt": "models.pretrained.cnn: no client has this architecture",
     "models.list=[]": "models.list = []",
     "models.list=['mlp_65']": "(nearest: mlp_64)",

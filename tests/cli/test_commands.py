@@ -60,6 +60,27 @@ def test_a_finished_run_says_so_and_changes_nothing(hpcfl):
     assert (done.exit_code, Path("a.h5").read_bytes()) == (0, before)
 
 
+@pytest.mark.parametrize("damage", ["a bit", "cut"])
+def test_a_damaged_log_is_kept_aside_by_fresh_alone(hpcfl, damage):
+    log = Path("a.h5")
+    assert hpcfl("train", *SHORT, "--out", log).exit_code == 0
+    data = bytearray(log.read_bytes())
+    data[9000] ^= 4
+    log.write_bytes(data if damage == "a bit" else data[:9000])
+    before = log.read_bytes()
+    done = hpcfl("train", *SHORT, "--out", log)
+    assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+    assert done.output.startswith("hpcfl: cannot read a.h5: ")
+    assert done.output.endswith("; --fresh keeps it aside and runs again\n")
+    assert log.read_bytes() == before
+    assert hpcfl("train", *SHORT, "--out", log, "--fresh").exit_code == 0
+    assert Path("a~1.h5").read_bytes() == before
+    log.write_bytes(b"no log at all")
+    for more in ([], ["--fresh"]):
+        done = hpcfl("train", *SHORT, "--out", log, *more)
+        assert (done.exit_code, "--fresh" in done.output) == (2, False)
+
+
 def test_fresh_keeps_the_old_log_aside(hpcfl):
     for _ in range(3):
         assert hpcfl("train", *SHORT, "--out", "a.h5", "--fresh").exit_code == 0

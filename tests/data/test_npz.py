@@ -41,9 +41,20 @@ def encrypted(content: bytes) -> bytes:
     return bytes(data)
 
 
+def hiding(content: bytes) -> bytes:
+    """Flips a bit in the directory: the first entry then has a long comment, with the other entries in it."""
+    data = bytearray(content)
+    data[data.index(b"PK\x01\x02") + 33] |= 0x80
+    return bytes(data)
+
+
 CASES = {
     "encrypted": (encrypted(archive(x=member())), "own.npz: a damaged .npz ('x.npy' is encrypted)"),
     "bz2": (archive(zipfile.ZIP_BZIP2, x=member()), "own.npz: not an .npz of plain arrays"),
+    "a hidden member": (
+        hiding(archive(y=member((2,), data=bytes(2)), x=member(), writer=member((2,), data=bytes(2)))),
+        "own.npz: a damaged .npz (its directory has another number of members)",
+    ),
     "oversized": (archive(x=member((10**14,))), "a damaged .npz ('x.npy' declares an array of another size)"),
     "more than an array": (archive(x=member() + b"more"), "'x.npy' declares an array of another size"),
     "no array": (archive(x=b"hello"), "not an .npz of plain arrays"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import shutil
 from pathlib import Path
 
@@ -157,3 +158,15 @@ def test_a_directory_that_may_not_be_looked_into(hpcfl, own, monkeypatch, comman
     done = hpcfl(*command)
     assert (done.exit_code, done.output.count("\n")) == (2, 1)
     assert "Permission denied" in done.output
+
+
+def test_the_command_that_helps_is_quoted_for_a_shell(hpcfl, own):
+    """Spaces, quotes and semicolons in the path of the data."""
+    root = "my data; rm -r 'x'"
+    done = hpcfl("train", "--set=data.name=cifar10", f'--set=data.root="{root}"')
+    assert shlex.split(done.output.partition("internet: ")[2])[-1] == root
+    damage(own, "image")
+    shutil.move(own.parent, root)
+    done = hpcfl("train", "--set=data.name=own", *TRAIN[1:], f'--set=data.root="{root}"', "--out", "run.h5")
+    assert done.exit_code == 2
+    assert shlex.split(done.output.partition("--fresh: ")[2])[-3:] == ["--root", root, "…"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from hpcfl.api import train
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import plan_run
@@ -160,14 +161,14 @@ def test_wrong_files(content, says):
 
 def test_a_file_that_may_not_be_read(hpcfl, monkeypatch):
     Path("closed.pt").write_bytes(b"")
-    opened = builtins.open
+    opened = os.open
 
     def closed(path, *rest, **more):
-        if str(path) == "closed.pt":
+        if os.path.basename(path) == "closed.pt":
             raise PermissionError(13, "Permission denied", "closed.pt")
         return opened(path, *rest, **more)
 
-    monkeypatch.setattr(builtins, "open", closed)
+    monkeypatch.setattr(os, "open", closed)
     done = hpcfl("train", "--set=models.pretrained.mlp_64=closed.pt")
     assert (done.exit_code, done.output.count("\n")) == (2, 1)
     assert "models.pretrained: cannot read closed.pt: Permission denied" in done.output
@@ -199,3 +200,56 @@ def test_a_run_starts_from_the_file(hpcfl):
     done = hpcfl("train", *(f"--set={s}" for s in settings), "--out", "a.h5")
     assert done.exit_code == 2
     assert "other content of the same name (pretrained_mlp_64)" in done.output
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "torchvision's"])
+def test_only_regular_files_are_read(hpcfl, monkeypatch, tmp_path, kind):
+    """A pipe that nobody writes to would be waited for, and a device read for ever."""
+    source = {"device": "/dev/zero", "torchvision's": "IMAGENET1K_V1"}.get(kind, "weights")
+    settings = ["models.list=['mlp_64']", f"models.pretrained.mlp_64={source}"]
+    if kind == "pipe":
+        os.mkfifo("weights")
+    elif kind == "directory":
+        Path("weights").mkdir()
+    if kind != "torchvision's":
+        done = hpcfl("train", *(f"--set={each}" for each in settings), "--out", "run.h5")
+        assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+        reason = "Is a directory" if kind == "directory" else "not a regular file"
+        assert done.output == f"hpcfl: models.pretrained: cannot read {tmp_path / source}: {reason}\n"
+        with pytest.raises(BadInput, match=reason):
+            read_pretrained({"cnn": source}, ["cnn"], *KNOWN)
+        return
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    weights = load_torchvision().models.get_model_weights("resnet18")["IMAGENET1K_V1"]
+    place = tmp_path / "torch" / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place)
+    with pytest.raises(BadInput, match="not a regular file"):
+        read_pretrained({"resnet18": source}, ["resnet18"], *KNOWN)
+
+
+NETWORK = """
+import os
+from torch import nn
+os.chdir("elsewhere" if os.path.isdir("elsewhere") else ".")
+def net(shape, features):
+    os.chdir("/")
+    return nn.Sequential(nn.Linear(shape[0], features))
+"""
+
+
+def test_paths_begin_where_the_run_was_started(monkeypatch, tmp_path):
+    """A network that changes the directory, when it is imported and when it is built."""
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("elsewhere").mkdir()
+    Path("roaming.py").write_text(NETWORK)
+    torch.save({"0.weight": torch.ones(8, 2), "0.bias": torch.zeros(8)}, "w.pt")
+    more = ["models.list=['roaming:net']", "models.features=8", "federation.rounds=1"]
+    config = {"models": {"pretrained": {"roaming:net": "w.pt"}}}
+    for out in ("a.h5", "b.h5"):
+        run = train(config, out=out, settings=more)
+        assert run is not None
+        assert run.status == "finished"
+        assert Path.cwd() == tmp_path
+    assert sorted(path.name for path in tmp_path.glob("*.h5")) == ["a.h5", "b.h5"]
+    assert list(Path("elsewhere").iterdir()) == []

@@ -154,7 +154,7 @@ def test_the_command(hpcfl):
         (["-n", "3", "none.toml"], "cannot read configuration none.toml"),
         (["-n", "3", "--memory", "nan"], "--memory nan: must be a number of GiB"),
         (["-n", "3", "--devices", "1", "--calibrate"], "--calibrate: there is no GPU here to try"),
-        (["-n", "3", "--set", "models.pretrained.mlp_64=none.pt"], "cannot read none.pt: No such file"),
+        (["-n", "3", "--set", "models.pretrained.mlp_64=none.pt"], "none.pt: No such file"),
         (["-n", "3", "--set", "runtime.device=cuda"], "this node has no CUDA device"),
     ],
 )

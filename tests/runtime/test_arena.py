@@ -28,7 +28,7 @@ def comm():
             "auto",
             FreeSpace(1000, BIG),
             "mapped",
-            "h has 1,000 bytes free in shared memory, clients need 3,000",
+            "h has 1,000 bytes free in shared memory; clients need 3,000",
         ),
         ("auto", FreeSpace(3000 + RESERVED_BYTES - 1, BIG), "mapped", "in shared memory"),
         ("auto", FreeSpace(3000 + RESERVED_BYTES, BIG), "shared", ""),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,15 @@ def test_a_network_that_changes_the_directory_moves_no_file(
         *(f"{name}.h5" for name in GOOD[:2]),
         *("starts", "study.h5", "study.json"),
     ]
+
+
+@pytest.mark.parametrize("name", ["study.json", "failed/{}.txt", "starts/{}.json", "{}.h5"])
+def test_a_pipe_in_the_directory_is_not_waited_for(tiny: Path, name: str):
+    """In a child process, as a wait for a pipe would not end."""
+    pipe = tiny.parent / "out" / name.format(GOOD[0])
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "hpcfl", "study", "run", str(tiny), "--out", str(tiny.parent / "out")]
+    done = subprocess.run([*command, "--cell", GOOD[0]], capture_output=True, text=True, timeout=60)
+    expected = {"study.json": 2, "starts/{}.json": 0}.get(name, 1)
+    assert (done.returncode, "Traceback" in done.stderr) == (expected, False), done.stderr

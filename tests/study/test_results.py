@@ -17,7 +17,7 @@ from hpcfl.config.loading import dump_config
 from hpcfl.engine import launch
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
-from hpcfl.runtime.lock import RunLock
+from hpcfl.runtime.lock import LockHeld, RunLock
 from hpcfl.study import merged_file
 from hpcfl.study.results_table import _table
 from hpcfl.study.run import run_study
@@ -113,7 +113,7 @@ def test_a_job_that_cannot_merge_says_so(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
     def held(*_: object) -> None:
-        raise BadInput("study.h5.lock is held by another job")
+        raise LockHeld("study.h5.lock is held by another job")
 
     monkeypatch.setattr("hpcfl.study.run.write_results", held)
     assert start(tiny, GOOD[:1]) == 0
@@ -138,7 +138,7 @@ def test_a_full_disk_while_merging_is_one_sentence(
             write(path, data)
 
     monkeypatch.setattr(merged_file, "write_atomically", full)
-    assert start(tiny, GOOD[1:2]) == 0
+    assert start(tiny, GOOD[1:2]) == 1
     said = f"not merged (cannot write {out}/study.h5: File too large), the cells' logs are whole"
     assert said in capfd.readouterr().out
     assert (out / "study.h5").read_bytes() == before
@@ -203,6 +203,40 @@ def test_a_damaged_log_is_a_sentence_wherever_it_is_met(tiny: Path, hpcfl: Calla
     assert store.progress(cell).state == "bad", "a row too few"
     assert start(tiny, GOOD[:2]) == 1, "the others go on"
     assert [each.name for each in open_study(out)] == GOOD[1:2]
+
+
+def test_one_damaged_log_is_named_and_blocks_nothing(
+    tiny: Path, hpcfl: Callable[..., Result], capfd: pytest.CaptureFixture
+):
+    """One bit of one cell's log: status, run and show name the cell and go on with the others."""
+    assert start(tiny, GOOD[:2]) == 0
+    out = tiny.parent / "out"
+    log, store = out / f"{GOOD[0]}.h5", RunStore(out)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 4
+    log.write_bytes(data)
+    problem = f"cannot read {log}: damaged: its bytes do not match its digest"
+
+    status = hpcfl("study", "status", tiny, "--out", out, "--all")
+    assert status.exit_code == 0
+    assert "6 waiting, 1 bad" in status.output or "1 bad, 1 finished" in status.output, status.output
+    assert store.progress(read_study(tiny).cells[0]).reason.startswith(problem)
+
+    capfd.readouterr()
+    assert start(tiny, GOOD[:3]) == 1
+    printed = capfd.readouterr().out
+    assert f"{GOOD[0]}: bad: {problem}; without this file the cell runs again" in printed
+    assert read_log(out / f"{GOOD[2]}.h5").status == "finished"
+
+    shown = hpcfl("show", out)
+    assert (shown.exit_code, problem in " ".join(shown.output.split())) == (0, True), shown.output
+    assert [each.name for each in open_study(out)] == GOOD[1:3]
+    with h5py.File(out / "study.h5") as file:
+        assert file["/cell/name"].asstr()[()].tolist() == GOOD[1:3]
+
+    log.unlink()
+    assert start(tiny, GOOD[:1]) == 0
+    assert open_study(out).unreadable == ()
 
 
 def test_a_foreign_file_is_no_study(tmp_path: Path, hpcfl: Callable[..., Result]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import time
@@ -17,7 +18,7 @@ from hpcfl.log.reader import read_log
 from hpcfl.utils import hdf5_check, hdf5_file
 from hpcfl.utils.hdf5_file import TRAILER, append_trailer, open_hdf5, sealed
 from tests.helpers.logs import add, new_log
-from tests.stress.mutations import make_log
+from tests.stress.mutations.kinds import make_log
 
 SECRET = "bytes of another file"
 
@@ -84,6 +85,45 @@ def test_only_images_are_left_out_of_the_digest(tmp_path):
         else:
             with pytest.raises(OSError, match="digest"), open_hdf5(path):
                 pass
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5500])
+def test_the_digest_does_not_depend_on_the_number_of_threads(monkeypatch, size):
+    """SHA-256 of the digests of chunks, of the bytes before and after the images."""
+    monkeypatch.setattr(hdf5_file, "CHUNK", 1000)
+    data = np.random.default_rng(size).bytes(size)
+    chunks = [data[i : i + 1000] for i in range(0, size, 1000)]
+    hashes = b"".join(hashlib.sha256(chunk).digest() for chunk in chunks)
+    expected = hashlib.sha256(f"{size} 0 0 ".encode() + hashes).digest()
+    for cores in (1, 2, 3, 8):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        assert sealed(data)[:size] == data
+        assert TRAILER.unpack(sealed(data)[size:])[4] == expected
+
+
+@pytest.mark.parametrize("place", [8, 1500, 3999, 4000, 6000, 9999])
+def test_a_changed_byte_is_found_in_any_chunk(tmp_path, monkeypatch, place):
+    monkeypatch.setattr(hdf5_file, "CHUNK", 1000)
+    path = tmp_path / "a.h5"
+    path.write_bytes(hdf5_file.SIGNATURE.ljust(10_000, b"."))
+    append_trailer(path, 4000, 6000)
+    whole = path.read_bytes()
+    changed = whole[:place] + b"?" + whole[place + 1 :]
+    for data, is_found in ((whole, False), (changed, place != 4000)):
+        path.write_bytes(data)
+        with open(path, "rb") as file:
+            assert bool(hdf5_file._problem(path, file.fileno(), len(data))) == is_found
+
+
+def test_a_trailer_of_another_version_is_no_digest(log, monkeypatch):
+    """The file is then read by a child process first, as one without a trailer."""
+    old = log.read_bytes()[: -TRAILER.size]
+    log.write_bytes(old + TRAILER.pack(b"\x89hpcfl<1", len(old), 0, 0, bytes(32), b"1>hpcfl\n"))
+    assert read_log(log).rounds_done == 3
+    monkeypatch.setattr(hdf5_check, "__file__", "no such program")
+    os.utime(log)
+    with pytest.raises(BadInput, match=hdf5_file.DAMAGED):
+        read_log(log)
 
 
 def test_a_log_that_another_program_changed_is_read(log):

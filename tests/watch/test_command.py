@@ -55,10 +55,6 @@ def test_a_run_is_followed_through_all_that_can_happen_to_its_file(tmp_path):
         logs.append(new_log(path, backup=tmp_path / "run~1.h5"))
         add(logs[1], 0.125)
 
-    def stop() -> None:
-        logs[0].is_new, logs[0].id_offset = False, None  # it replaces what is there
-        logs[0].close("stopped")
-
     def resume() -> None:
         logs[0].attributes |= {"status": "running", "restarts": 1, "end": ""}
         add(logs[0])
@@ -69,7 +65,7 @@ def test_a_run_is_followed_through_all_that_can_happen_to_its_file(tmp_path):
         (lambda v: v.run.rounds_done == 1, lambda: path.rename(tmp_path / "away.h5")),
         (lambda v: v.absent and v.run.rounds_done == 1, damage),
         (lambda v: v.problem and v.run.rounds_done == 1, lambda: path.write_bytes(whole)),
-        (lambda v: not v.problem and not v.absent, stop),
+        (lambda v: not v.problem and not v.absent, lambda: logs[0].close("stopped")),
         (lambda v: v.ended == "stopped", resume),
         (lambda v: v.run.rounds_done == 2 and not v.ended, other),
         (lambda v: v.run["/round/accuracy"].tolist() == [0.125], lambda: logs[1].close("finished")),

@@ -1,0 +1,1 @@
+"""Damages small files by seed and lets commands of hpcfl read them."""
