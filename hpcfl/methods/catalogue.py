@@ -72,7 +72,7 @@ def _given(settings: MethodConfig) -> dict[str, Any]:
 def _options(options: type[Section], given: dict[str, Any], owner: str) -> Section:
     """Returns checked options; raises BadInput with the full key."""
     for key in given.keys() - options.model_fields.keys():
-        if key in MethodConfig.model_fields or key in OPTION_OWNERS:
+        if key in MethodConfig.model_fields or key in OPTION_NAMES:
             raise BadInput(f"method.{key} = {given[key]!r}: {owner!r} has no such option")
         raise unknown_key(key, options)
     try:
@@ -106,7 +106,7 @@ def _prototype_spec(entry: PrototypeSpec, settings: MethodConfig, data: str) -> 
         raise BadInput("method.infer = 'trained': prototypes do not change a client's head")
     if not entry.exchange:
         for slot in sorted((slots.keys() | options.keys()) - {"infer"}):
-            if slot not in SLOTS and slot not in OPTION_OWNERS:
+            if slot not in SLOTS and slot not in OPTION_NAMES:
                 raise unknown_key(slot)
             raise BadInput(f"method.{slot}: {settings.name!r} exchanges nothing and has no such slot")
         if settings.infer == "global":

@@ -84,6 +84,10 @@ CASES = {
         *(*KSHOT, "partition.ways=2", "partition.shots=5", "partition.unlabelled=8"),
         *("train.momentum=0.5", "method.proxy_scale=8.0"),
     ],
+    "networks that travel": [
+        *("method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']", *FEW),
+        *("federation.rounds=4", "train.lr=0.1"),
+    ],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 
