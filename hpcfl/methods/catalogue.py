@@ -1,4 +1,4 @@
-"""The catalogue: every method by name, as a `MethodSpec`. Does not import torch."""
+"""The catalogue: every method by name, as an `AlgorithmSpec`. Does not import torch."""
 
 from __future__ import annotations
 
