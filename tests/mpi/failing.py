@@ -29,7 +29,7 @@ def main(rank: int, place: str, out: str) -> int:
             from hpcfl.engine.worker import Worker
 
             original = Worker.train_client
-            Worker.train_client = lambda self, t, i, target: (fail if t else original)(self, t, i, target)  # type: ignore
+            Worker.train_client = lambda self, t, i: (fail if t else original)(self, t, i)  # type: ignore
         else:
             from hpcfl.engine.server import Server
 
