@@ -35,15 +35,18 @@ class Algorithm(ABC):
     """The keys of the section `[method]` that belong to the algorithm."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
     """Metrics beside those of every run."""
+    dimensions: ClassVar[Mapping[str, int]] = {}
+    """Lengths of the metrics' own dimensions, beside client, class and feature."""
     equal_heads: ClassVar[bool] = False
     """Whether all clients must have the same head."""
     download_changes: Literal["nothing", "head", "network"] = "nothing"
     """What `apply_download` changes. A new head scores the test features of all clients again, a new network
     evaluates them again; both need `receivers = "all"`."""
     receivers: Literal["participants", "all", "once"] = "participants"
-    """Who receives a download. once: all clients, in the round that makes it, and never again."""
+    """Who receives a download. once: all clients, in the round that makes it; after that nothing travels, and
+    the first download, if there is one, is made from the seed on each client and does not travel either."""
     predictions: tuple[str, ...] = ()
-    """The names of what `predict` returns."""
+    """The names of what `predict` returns; each has a metric /client/accuracy_NAME."""
     passes_after_training: int = 0
     """Forward passes over the training samples after training; for `hpcfl plan`."""
 
@@ -76,7 +79,7 @@ class Algorithm(ABC):
         return download
 
     def apply_download(self, client: LocalClient, download: Payload) -> None:  # noqa: B027
-        """Writes a download into the client's blocks; called whenever the client is loaded."""
+        """Writes a download into the client's blocks, before it is trained, and evaluated after the round."""
 
     def local_loss(self, client: LocalClient, download: Payload) -> LossTerms | None:
         """Returns the terms that the client's training adds to the cross-entropy."""

@@ -133,9 +133,9 @@ class PrototypeAlgorithm(Algorithm):
         return active
 
     def upload(self, client: LocalClient, download: Payload) -> Payload:
-        """Returns the local prototypes; none where global ones are fixed already."""
+        """Returns the local prototypes, and the sample counts if the aggregation needs them."""
         local = self._local(client)
-        if not self.spec.has_uploads or (self.spec.fixed and download) or not local.present_K.any():
+        if not self.spec.has_uploads or not local.present_K.any():
             return {}
         count_K1 = (client.count_K * local.present_K)[:, None]
         if self.spec.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11

@@ -165,7 +165,7 @@ def error_message(error: ValidationError, section: str = "") -> str:
             allowed = first["ctx"]["expected"]
             suggestion = nearest(str(first["input"]), _allowed_values(allowed))
             text = f"{key} = {value}: allowed is {allowed}{suggestion}"
-        case "value_error" if not key:
+        case "value_error" if not first["loc"]:
             text = message
         case _:
             text = f"{key} = {value}: {message}"

@@ -31,14 +31,18 @@ class Evaluator:
             return
         labels_N = client.samples("test").labels_N
         z_ND = torch.cat([z_BD for z_BD, _ in client.features("test")])
-        predicted = self.algorithm.predict(client, z_ND)
-        by_name = [
-            num_correct(predicted[name], labels_N) if name in predicted else UNDEFINED
-            for name in self.algorithm.predictions
-        ]
+        by_name = self._correct_by_name(client, z_ND)
         record["z"].copy_(z_ND)
         record["correct"].copy_(torch.tensor([correct_by_head(client, z_ND), *by_name]))
         record["silhouette"].fill_(silhouette(z_ND, labels_N))
+
+    def _correct_by_name(self, client: LocalClient, z_ND: Tensor) -> list[int]:
+        """Returns the correct predictions by other means than the head, in the order of their names."""
+        labels_N, predicted = client.samples("test").labels_N, self.algorithm.predict(client, z_ND)
+        return [
+            num_correct(predicted[name], labels_N) if name in predicted else UNDEFINED
+            for name in self.algorithm.predictions
+        ]
 
     def evaluate_download(
         self, client: LocalClient, record: dict[str, Tensor], diverged: bool, download: Payload
@@ -52,9 +56,6 @@ class Evaluator:
         tests = len(self.plan.clients[i].test)
         metrics["evaluated"] = True
         metrics["silhouette"] = record["silhouette"].item()
-        for name, correct in zip(self.algorithm.predictions, by_name, strict=True):
-            if correct != UNDEFINED:
-                metrics[f"accuracy_{name}"] = correct / tests
         z_ND = record["z"].to(client.device)
         labels_N = client.samples("test").labels_N
         if self.algorithm.download_changes != "nothing":
@@ -62,8 +63,12 @@ class Evaluator:
             if self.algorithm.download_changes == "network" and not diverged:
                 z_ND = torch.cat([z_BD for z_BD, _ in client.features("test")])
                 metrics["silhouette"] = silhouette(z_ND, labels_N)
+                by_name = self._correct_by_name(client, z_ND)
             by_head = 0 if diverged else correct_by_head(client, z_ND)
         metrics["accuracy_head"] = by_head / tests
+        for name, correct in zip(self.algorithm.predictions, by_name, strict=True):
+            if correct != UNDEFINED:
+                metrics[f"accuracy_{name}"] = correct / tests
         for name, predicted_N in self.algorithm.predict_by_download(i, z_ND, download).items():
             metrics[f"accuracy_{name}"] = 0.0 if diverged else num_correct(predicted_N, labels_N) / tests
 

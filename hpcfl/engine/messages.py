@@ -66,6 +66,6 @@ def failure_reason(server: Server) -> str:
     if server.status == "diverged":
         return (
             f"every client diverged (loss or upload not finite) after round {done} of {rounds}; "
-            "lower train.lr or method.weight"
+            "lower train.lr, or the weight of a loss term"
         )
     return f"stopped by a signal after round {done} of {rounds}"

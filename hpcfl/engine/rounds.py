@@ -19,7 +19,7 @@ from hpcfl.federation.participants import select_participants
 
 
 def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
-    """Algorithm 2 of ProtoNorm with the refinement left open; returns the flags that ended the run.
+    """Runs the rounds; returns the flags that ended them.
 
     Row t is complete after the broadcast that follows round t, so the last broadcast only closes the run.
     """
@@ -97,14 +97,9 @@ def _broadcast(
 
     A download that all ranks have already is not sent again: then it is None.
     """
-    costs, body = ctx.costs, np.empty(0, dtype=np.uint8)
-    if server:
-        message = server.pop_message()
-        is_new = np.array([message is not None], dtype=np.int64)
-        parts = [costs.measured_A.view(np.uint8), is_new.view(np.uint8)]
-        body = np.concatenate(parts if message is None else [*parts, message])
+    body = server.pop_message() if server else np.empty(0, dtype=np.uint8)
     flags, body = ctx.comm.broadcast(flags, body)
-    start = costs.rate_A.nbytes
-    costs.rate_A[:] = body[:start].view(np.float64)
-    is_new = body[start : start + 8].view(np.int64)
-    return flags, ctx.download_codec.decode(body[start + 8 :]) if is_new[0] else None
+    start = ctx.costs.header_bytes
+    *rates, is_new = body[:start].view(np.float64)
+    ctx.costs.rate_A[:] = rates
+    return flags, ctx.download_codec.decode(body[start:]) if is_new else None

@@ -34,7 +34,7 @@ class Server:
         self.ctx, self.log, self.checkpoints, self.deadline = ctx, log, checkpoints, deadline
         self.plan, self.algorithm, self.show_row = ctx.plan, ctx.algorithm, show_row
         clients = len(ctx.plan.clients)
-        self.set_download(ctx.download_codec.encode(ctx.algorithm.initial()))
+        self._set_download(ctx.algorithm.initial())
         self.sent = b""
         """The digest of the last broadcast."""
         self.row: Row = {}
@@ -44,17 +44,21 @@ class Server:
         self.best, self.best_M = (-1, -1.0), np.full(clients, np.nan)
         self.status, self.round_started = "running", time.perf_counter()
 
-    def set_download(self, message: np.ndarray) -> None:
-        """Sets the message of the next broadcast."""
-        self.message = message
-        self.digest = hashlib.blake2b(message.data, digest_size=16).digest()
+    def _set_download(self, download: Payload) -> None:
+        """Sets what the next broadcast sends."""
+        self.message = self.ctx.download_codec.encode(download, self.ctx.costs.header_bytes)
+        self.digest = hashlib.blake2b(self.encoded_download.data, digest_size=16).digest()
 
-    def pop_message(self) -> np.ndarray | None:
-        """Returns the message to broadcast; None: all ranks have it already."""
-        if self.digest == self.sent:
-            return None
+    @property
+    def encoded_download(self) -> np.ndarray:
+        return self.message[self.ctx.costs.header_bytes :]
+
+    def pop_message(self) -> np.ndarray:
+        """Returns the message to broadcast: a header, and the download unless all ranks have it already."""
+        costs, is_new = self.ctx.costs, self.digest != self.sent
         self.sent = self.digest
-        return self.message
+        self.message[: costs.header_bytes].view(np.float64)[:] = [*costs.measured_A, is_new]
+        return self.message if is_new else self.message[: costs.header_bytes]
 
     def open_row(self, t: int, participants: np.ndarray, current: Payload) -> None:
         """Starts round t's row with who was selected and what is downloaded."""
@@ -87,9 +91,11 @@ class Server:
             self.diverged_M[upload.client] |= upload.diverged
         uploads = [upload for upload in uploads if upload.payload]
         new = self.algorithm.aggregate(t, current, uploads)
+        if not isinstance(new, Mapping):
+            raise TypeError(f"{self.plan.spec.algorithm}: `aggregate` must return a payload, not {new!r}")
         if not is_finite(new):
             self.status, new = "diverged", current
-        self.set_download(self.ctx.download_codec.encode(new))
+        self._set_download(new)
         sizes = [self.ctx.upload_codec.nbytes(upload.payload) for upload in uploads]
         self.row |= {
             "/round/uploads": len(uploads),
@@ -130,6 +136,7 @@ class Server:
             "/round/efficiency": metrics.cpu.on_clients / (min(len(comm.workers), self.ctx.cores) * total),
             "/round/bytes_mpi": comm.traffic.pop_bytes(),
         }
+        self._check_values()
         for path in [path for path in self.row if self.log.metrics[path].dims[0] == "saved"]:
             self.saved[path] = self.row.pop(path)
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
@@ -140,10 +147,18 @@ class Server:
         with stopwatch.part("log"):
             self.checkpoints.add_saved(metrics.saved, self.log.write)
 
+    def _check_values(self) -> None:
+        """Raises ValueError if the algorithm's values are not those of the metrics that it declares."""
+        grows = {path for path, metric in self.log.metrics.items() if metric.dims[0] in ("round", "saved")}
+        given = self.row.keys() | self.saved.keys()
+        for problem, paths in (("gives no", grows - given), ("does not declare the", given - grows)):
+            if paths:
+                raise ValueError(f"{self.plan.spec.algorithm} {problem} value {min(paths)}")
+
     def state(self) -> dict[str, np.ndarray]:
         """Returns the arrays that rank 0 needs to continue after the row that was just closed."""
         own = {
-            "download": self.message,
+            "download": self.encoded_download,
             "diverged": self.diverged_M,
             "best": np.array(self.best, dtype=np.float64),
             "best_of_clients": self.best_M,
@@ -160,7 +175,7 @@ class Server:
         for name, values in self.metrics.gatherer.latest.items():
             values[:] = state[f"latest.{name}"]
         self.best = int(state["best"][0]), float(state["best"][1])
-        self.set_download(state["download"])
+        self._set_download(self.ctx.download_codec.decode(state["download"]))
 
     def summary(self) -> str:
         """Returns how the run went, in a line."""

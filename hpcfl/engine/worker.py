@@ -11,7 +11,7 @@ from hpcfl.engine.context import WorkerContext
 from hpcfl.engine.evaluator import Evaluator
 from hpcfl.engine.rank_report import CpuSeconds
 from hpcfl.exchange.codec import ClientUpload
-from hpcfl.exchange.payload import Payload, is_finite, to_device
+from hpcfl.exchange.payload import Payload, copy_to, is_finite
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
 from hpcfl.metrics.records import RankMetrics
@@ -46,7 +46,7 @@ class Worker:
 
     def receive(self, download: Payload) -> None:
         """Takes a new download; it is applied to a client when that is loaded."""
-        self.download = self.algorithm.receive(to_device(download, self.ctx.device))
+        self.download = self.algorithm.receive(copy_to(download, self.ctx.device))
 
     def train_client(self, t: int, i: int) -> ClientUpload:
         """Trains client i in round t and returns its upload; a diverged client uploads nothing."""
@@ -58,10 +58,15 @@ class Worker:
             self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
             losses = self.algorithm.train(client, self.download)
+            if "loss" not in losses:
+                raise TypeError(
+                    f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'"
+                )
             for name, value in losses.items():
                 if name in (client.metrics.dtype.names or ()):
                     client.metrics[name] = value
-            upload = self.algorithm.upload(client, self.download)
+            if not (self.download and self.algorithm.receivers == "once"):
+                upload = self.algorithm.upload(client, self.download)
             diverged = not np.isfinite(losses["loss"]) or not is_finite(upload)
             client.blocks["diverged"].fill_(diverged)
             if not diverged:
@@ -82,11 +87,7 @@ class Worker:
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
         client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
         if changes != "nothing" and not diverged:
-            if changes == "head":  # the network's other blocks are not needed
-                for name, parameter in client.network.head.named_parameters(prefix="head"):
-                    parameter.data.copy_(records.state_block(i, name))
-            else:
-                self._load(t, i)
+            client = self._load(t, i, extractor=changes == "network")
             self.algorithm.apply_download(client, self.download)
         self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
         self.cpu_on_clients += time.process_time() - cpu
@@ -98,10 +99,17 @@ class Worker:
         self.cpu_on_clients, self.cpu_reported = 0.0, now
         return seconds
 
-    def _load(self, t: int, i: int) -> LocalClient:
-        """Copies client i's state into the buffer."""
+    def _load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
+        """Copies client i's state into the buffer, on request without its extractor, which is large."""
         client = self._client(t, i)
-        self.buffer[: client.bound.layout.nbytes].copy_(self.ctx.records.state(i))
+        if extractor:
+            self.buffer[: client.bound.layout.nbytes].copy_(self.ctx.records.state(i))
+        else:
+            for name in client.bound.layout.offsets:
+                if not name.startswith("extractor."):
+                    client.blocks[name].copy_(self.ctx.records.state_block(i, name))
+        for block in client.bound.scratch:
+            client.blocks[block.name].fill_(block.start)
         return client
 
     def _client(self, t: int, i: int) -> LocalClient:

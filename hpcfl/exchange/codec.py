@@ -1,18 +1,19 @@
-"""Messages: payloads as bytes. Nothing is pickled, and arrays are copied once, never through Python bytes.
+"""Messages: payloads as bytes. Nothing is pickled, and arrays never pass through Python bytes.
 
-A payload is a bit mask of the declared arrays that it has, and these arrays. An upload is a header (client,
+A payload is a bitmap of the declared arrays that it has, and these arrays. An upload is a header (client,
 whether it diverged, length) and its payload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from hpcfl.exchange.payload import ALIGN, Array, Bytes, ClassRows, Payload, Reader, padded
+from hpcfl.exchange.payload import Array, Bytes, ClassRows, Payload, Reader, padded
 
 HEADER = np.dtype([("client", "<i4"), ("diverged", "<i4"), ("nbytes", "<i8")])
 EMPTY = np.empty(0, dtype=np.uint8)
@@ -31,23 +32,24 @@ class Codec:
     """The message format of the payloads in one direction."""
 
     def __init__(self, arrays: Sequence[Array]):
-        if len(arrays) > 64:
-            raise ValueError(f"{len(arrays)} arrays are declared, the most are 64: join small ones")
         self.arrays = {array.name: array for array in arrays}
+        if len(self.arrays) < len(arrays):
+            raise ValueError("two arrays of a payload have the same name")
 
-    def encode(self, payload: Payload) -> np.ndarray:
-        """Returns the message of a payload; nothing for an empty one."""
+    def encode(self, payload: Payload, room: int = 0) -> np.ndarray:
+        """Returns the message of a payload, nothing for an empty one, after `room` free bytes."""
+        if not isinstance(payload, Mapping):
+            raise TypeError(f"a payload must be a dictionary of arrays by name, not {type(payload).__name__}")
         if not payload:
-            return EMPTY
+            return np.zeros(room, dtype=np.uint8)
         if unknown := payload.keys() - self.arrays.keys():
             raise ValueError(f"payload {min(unknown)!r} is not declared")
-        present = [name in payload for name in self.arrays]
-        parts = [np.array([sum(1 << bit for bit, there in enumerate(present) if there)], dtype="<u8")]
+        parts = [np.packbits([name in payload for name in self.arrays])]
         for name, array in self.arrays.items():
             if name in payload:
                 parts += array.parts(payload)
-        message = np.zeros(sum(padded(part.nbytes) for part in parts), dtype=np.uint8)
-        start = 0
+        message = np.zeros(room + sum(padded(part.nbytes) for part in parts), dtype=np.uint8)
+        start = room
         for part in parts:
             message[start : start + part.nbytes].view(part.dtype).reshape(part.shape)[...] = part
             start += padded(part.nbytes)
@@ -59,14 +61,11 @@ class Codec:
             return {}
         reader = Reader(message)
         payload: dict[str, Tensor | ClassRows] = {}
-        if message.size < ALIGN:
-            raise ValueError("the message is too short")
-        mask = int(message[:ALIGN].view("<u8")[0])
-        reader.offset = ALIGN
-        for bit, (name, array) in enumerate(self.arrays.items()):
-            if mask >> bit & 1:
+        present = np.unpackbits(reader.read(torch.uint8, (-(-len(self.arrays) // 8),)).numpy())
+        for is_present, (name, array) in zip(present.tolist(), self.arrays.items(), strict=False):
+            if is_present:
                 payload[name] = array.read(reader, payload)
-        if mask >> len(self.arrays) or reader.offset != message.size:
+        if present[len(self.arrays) :].any() or reader.offset != message.size:
             raise ValueError("the message does not fit the declared arrays")
         return payload
 
@@ -84,9 +83,10 @@ def encode_uploads(codec: Codec, uploads: Iterable[ClientUpload]) -> np.ndarray:
     """Returns one message with all uploads of a rank; `uploads` may be a generator that trains."""
     parts: list[np.ndarray] = []
     for upload in uploads:
-        message = codec.encode(upload.payload)
-        header = np.array([(upload.client, upload.diverged, message.size)], dtype=HEADER)
-        parts += [header.view(np.uint8), message]
+        message = codec.encode(upload.payload, HEADER.itemsize)
+        size = message.size - HEADER.itemsize
+        message[: HEADER.itemsize].view(HEADER)[0] = upload.client, upload.diverged, size
+        parts.append(message)
     return np.concatenate(parts) if parts else EMPTY
 
 

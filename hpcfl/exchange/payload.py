@@ -35,8 +35,8 @@ class ClassRows:
     def finite(self) -> bool:
         return bool(self.value_KD.isfinite().all())
 
-    def to(self, device: torch.device) -> ClassRows:
-        return ClassRows(self.value_KD.to(device), self.present_K.to(device))
+    def to(self, device: torch.device, copy: bool = False) -> ClassRows:
+        return ClassRows(self.value_KD.to(device, copy=copy), self.present_K.to(device, copy=copy))
 
 
 Payload = Mapping[str, Tensor | ClassRows]
@@ -223,6 +223,6 @@ def is_finite(payload: Payload) -> bool:
     return all(bool(value.isfinite().all()) for value in values)
 
 
-def to_device(payload: Payload, device: torch.device) -> Payload:
-    """Returns a payload whose arrays are on a device."""
-    return {name: value.to(device) for name, value in payload.items()}
+def copy_to(payload: Payload, device: torch.device) -> Payload:
+    """Returns a copy of a payload on a device."""
+    return {name: value.to(device, copy=True) for name, value in payload.items()}

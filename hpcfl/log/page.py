@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hpcfl.log.schema import BASE_METRICS
-from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
+from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
 
 TYPES = {"f8": "float64", "f4": "float32", "i8": "int64", "i4": "int32", "?": "bool", "string": "string"}
 TABLES = {
     "Every run": BASE_METRICS,
     "Prototype methods": PROTOTYPE_METRICS,
+    "Baselines": BASELINE_METRICS,
 }
 
 

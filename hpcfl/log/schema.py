@@ -6,8 +6,10 @@ and docs/log.md follow from the declaration.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from hpcfl.errors import BadInput
 from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
@@ -28,7 +30,7 @@ BASE_METRICS = (
         trained("loss", "sample mean"),
     ),
     declare("/round/participants", "round client", "?", "selected clients"),
-    declare("/round/uploads", "round", "i8", "number of clients whose prototypes were aggregated"),
+    declare("/round/uploads", "round", "i8", "number of clients whose uploads were aggregated"),
     declare(
         "/round/loss_ce",
         "round",
@@ -46,11 +48,9 @@ BASE_METRICS = (
     declare(
         "/round/personalisation", "round", "f8", "distance of head norms and class counts; 0: proportional"
     ),
-    declare("/round/bytes_up", "round", "i8", "bytes of uploaded prototypes, as papers count: Σ K_i·d·4"),
-    declare(
-        "/round/bytes_down", "round", "i8", "bytes of prototypes sent to clients that need them: Σ K·d·4"
-    ),
-    declare("/round/bytes_side", "round", "i8", "bytes of class bitmaps and sample counts with the rows"),
+    declare("/round/bytes_up", "round", "i8", "bytes of uploads, as papers count; prototypes: Σ K_i·d·4"),
+    declare("/round/bytes_down", "round", "i8", "bytes of downloads, as papers count; prototypes: Σ K·d·4"),
+    declare("/round/bytes_side", "round", "i8", "bytes beside them: class bitmaps, sample counts, shapes"),
     declare(
         "/round/bytes_mpi",
         "round",
@@ -93,7 +93,7 @@ BASE_METRICS = (
     ),
     declare("/client/best", "round client", "f8", "the client's best accuracy so far; NaN: none yet"),
     declare("/client/loss", "round client", "f8", "mean training loss; NaN: did not train", trained("loss")),
-    declare("/client/diverged", "round client", "?", "loss or prototypes became NaN or infinite; stays true"),
+    declare("/client/diverged", "round client", "?", "loss or upload became NaN or infinite; stays true"),
     declare(
         "/client/silhouette",
         "round client",
@@ -112,7 +112,7 @@ BASE_METRICS = (
         "/client/seconds",
         "round client",
         "f8",
-        "time for training and prototypes; NaN: did not take part",
+        "time for training and upload; NaN: did not take part",
         trained("seconds"),
         kind="measured",
     ),
@@ -142,4 +142,8 @@ BY_PATH = {metric.path: metric for metric in METRICS}
 
 def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
     """Returns the metrics of a run: those of every run, and those that its method declares."""
-    return (*BASE_METRICS, *plan.spec.metrics)
+    metrics = (*BASE_METRICS, *plan.spec.metrics)
+    for path, times in Counter(metric.path for metric in metrics).items():
+        if times > 1:
+            raise BadInput(f"{plan.spec.algorithm}: the metric {path} is declared twice")
+    return metrics

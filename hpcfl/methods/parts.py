@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import comb
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hpcfl.config.section import Positive, Section, Weight
 from hpcfl.methods.declarations import AggregatePart, DistancePart, RefinementPart
@@ -36,12 +36,24 @@ class TgpOptions(ServerOptions):
     tau: Positive = 100.0
     """τ, the upper limit of the margin δ(t)."""
 
+    @model_validator(mode="after")
+    def _check_tau(self) -> TgpOptions:
+        if self.margin == "none" and "tau" in self.model_fields_set:
+            raise ValueError(f"method.tau = {self.tau}: with margin = 'none' there is no margin")
+        return self
+
 
 class OrthogonalOptions(ServerOptions):
     pull: Weight = 1.0
     """λ_s, the weight of similarity to uploads of the same class."""
     push: Weight = 10.0
     """γ, the weight of orthogonality to uploads of other classes."""
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> OrthogonalOptions:
+        if not self.pull and not self.push:
+            raise ValueError("method.pull = 0, method.push = 0: nothing is left to learn from")
+        return self
 
 
 def simplex_iterations(classes: int, features: int) -> str:

@@ -31,10 +31,6 @@ def check_slots(spec: PrototypeSpec, user_set: Mapping[str, Any], forget: bool) 
             f"method.curriculum_end = {spec.curriculum_end}: must come after "
             f"method.curriculum_start = {spec.curriculum_start}"
         )
-    if spec.options.get("pull") == spec.options.get("push") == 0:
-        raise BadInput("method.pull = 0, method.push = 0: nothing is left to learn from")
-    if "tau" in user_set and spec.options.get("margin") == "none":
-        raise BadInput(f"method.tau = {user_set['tau']}: with margin = 'none' there is no margin")
     if reason := contradiction(spec, "scale" in user_set, forget):
         raise BadInput(reason)
 

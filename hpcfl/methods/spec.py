@@ -53,6 +53,8 @@ class AlgorithmSpec:
     """Its options in a run."""
     metrics: tuple[Metric, ...] = ()
     """The metrics that it adds to those of every run."""
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    """Lengths of its metrics' own dimensions, beside client, class and feature."""
     equal_heads: bool = False
     """Whether all clients must have the same head."""
 
@@ -61,8 +63,8 @@ class AlgorithmSpec:
         return {"infer": self.infer} | self.settings.model_dump()
 
     def dimension_sizes(self, config: Config) -> dict[str, int]:
-        """Returns the lengths of its metrics' own dimensions, beside client, class and feature."""
-        return {}
+        """Returns the lengths of its metrics' own dimensions in a run."""
+        return dict(self.dimensions)
 
     def check(self, plan: Plan) -> None:
         """Raises BadInput if a run is impossible, as far as can be known before torch is loaded."""

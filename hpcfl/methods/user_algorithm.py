@@ -10,7 +10,7 @@ from hpcfl.errors import BadInput
 from hpcfl.methods.declared_metrics import ACCURACY_TRAINED, PROTOTYPE_METRICS
 from hpcfl.methods.plugins import load, load_user_object, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec
-from hpcfl.metrics.metric import Metric
+from hpcfl.metrics.metric import Metric, declare, evaluated
 from hpcfl.utils.user_code import place
 
 PROTOTYPES = "hpcfl.algorithms.prototype_algorithm:PrototypeAlgorithm"
@@ -40,8 +40,26 @@ def user_algorithm(name: str) -> AlgorithmSpec | None:
         own = [metric for metric in found.metrics if metric not in PROTOTYPE_METRICS]
         return PrototypeSpec(**entry, metrics=(*PROTOTYPE_METRICS, *own))
     trained = [ACCURACY_TRAINED] if found.download_changes != "nothing" else []
-    own = [metric for metric in found.metrics if metric not in trained]
-    return AlgorithmSpec(**entry, metrics=(*own, *trained), equal_heads=found.equal_heads)
+    own = [metric for metric in (*found.metrics, *_predicted(found)) if metric not in trained]
+    known = {"round", "saved", "client", "class", "feature", *found.dimensions}
+    for metric in own:
+        if lacking := [dim for dim in metric.dims if dim not in known]:
+            where = f"method.name: {path}{place(found)}"
+            raise BadInput(f"{where}: {metric.path} has the dimension {lacking[0]!r}, `dimensions` does not")
+    return AlgorithmSpec(
+        **entry, metrics=(*own, *trained), dimensions=found.dimensions, equal_heads=found.equal_heads
+    )
+
+
+def _predicted(found: Any) -> list[Metric]:
+    """Returns the metrics of what a class predicts, where it does not declare them itself."""
+    declared = {metric.path for metric in found.metrics}
+    names = {name: f"/client/accuracy_{name}" for name in found.predictions}
+    return [
+        declare(path, "round client", "f8", f"accuracy by {name}; NaN: none", evaluated(f"accuracy_{name}"))
+        for name, path in names.items()
+        if path not in declared
+    ]
 
 
 def _check(path: str, found: Any, reserved: set[str]) -> None:

@@ -60,6 +60,11 @@ class CostModel:
         self.rate_A, self.measured_A = np.ones(architectures), np.ones(architectures)
         self.seconds_A, self.done_A = np.zeros(architectures), np.zeros(architectures)
 
+    @property
+    def header_bytes(self) -> int:
+        """Bytes at the start of a broadcast: the rates, and whether a download follows, all as float64."""
+        return self.rate_A.nbytes + 8
+
     def of_clients(self) -> np.ndarray:
         """Returns the expected cost of each client."""
         return self.work_M * self.rate_A[self.architecture_M]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from hpcfl.config.schema import TrainConfig
 from hpcfl.training.client_layout import ClientLayouts
-from hpcfl.training.state import Layout, bind
+from hpcfl.training.state import Block, Layout, bind
 from hpcfl.training.step.options import StepOptions
 from hpcfl.training.step.step import Step, make_step
 
@@ -22,6 +22,8 @@ class BoundNetwork:
     extra_steps: Mapping[str, Step]
     """The training steps of the further networks that the algorithm declares, by name."""
     layout: Layout
+    scratch: Sequence[Block]
+    """The algorithm's blocks that are not part of the state; each client finds their start value."""
     views: Mapping[str, Tensor]
 
     @property
@@ -42,4 +44,5 @@ def bind_network(
         other, prefix = layouts.network(extra.architecture), f"{name}."
         bind(other, {key.removeprefix(prefix): views[key] for key in views if key.startswith(prefix)})
         extra_steps[name] = make_step(other, train, options)
-    return BoundNetwork(make_step(network, train, options), extra_steps, layout, views)
+    scratch = [block for block in layouts.declared.blocks(architecture) if not block.kept]
+    return BoundNetwork(make_step(network, train, options), extra_steps, layout, scratch, views)

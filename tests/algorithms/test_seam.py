@@ -13,8 +13,10 @@ from hpcfl.algorithms.build import build_algorithm
 from hpcfl.checkpoint.store import checkpoint_directory
 from hpcfl.config.loading import load_config
 from hpcfl.federation.run_plan import plan_run
+from hpcfl.metrics.metric import declare
 from hpcfl.training.client_layout import ClientLayouts
 from tests.helpers.runs import assert_equal_runs
+from tests.helpers.toy_algorithm import Toy
 
 TOY = [
     *("method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']", "models.features=8"),
@@ -79,3 +81,62 @@ def test_an_update_that_is_not_finite_is_left_out(tmp_path):
     np.testing.assert_array_equal(run["/round/uploads"], (participants & ~diverged).sum(1))
     assert (run["/client/accuracy"][diverged] == 0).all()
     assert (run["/client/accuracy"][0] > 0).any(), "what the others send is finite"
+
+
+class Bad(Toy):
+    """Breaks one promise of the seam."""
+
+    mistake = ""
+
+    def train(self, client, download):
+        losses = super().train(client, download)
+        return {} if self.mistake == "train" else losses
+
+    def aggregate(self, t, last, uploads):
+        return None if self.mistake == "aggregate" else super().aggregate(t, last, uploads)
+
+    def round_values(self, t, download, uploads, receivers_M):
+        return {"/round/surprise": 1.0} if self.mistake == "round_values" else {}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ("train", "Bad: `train` must return the loss"),
+        ("aggregate", "Bad: `aggregate` must return a payload"),
+        ("round_values", "Bad does not declare the value /round/surprise"),
+    ],
+)
+def test_a_broken_promise_names_the_algorithm(tmp_path, monkeypatch, mistake, sentence):
+    monkeypatch.setattr(Bad, "mistake", mistake)
+    settings = [*TOY, "method.name=tests.algorithms.test_seam:Bad"]
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        hpcfl.train(settings=settings, out=tmp_path / "run.h5")
+
+
+class Twice(Toy):
+    metrics = (*Toy.metrics, *Toy.metrics)
+
+
+class Lost(Toy):
+    metrics = (declare("/round/layers", "round layer", "f8", "by layer"),)
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("Twice", "declared twice"), ("Lost", "dimension 'layer'")])
+def test_metrics_that_cannot_be_are_refused(tmp_path, name, sentence):
+    settings = [*TOY, f"method.name=tests.algorithms.test_seam:{name}"]
+    with pytest.raises(hpcfl.BadInput, match=sentence):
+        hpcfl.train(settings=settings, out=tmp_path / "run.h5")
+
+
+def test_a_head_that_depends_on_a_block_and_predictions_of_ones_own(tmp_path):
+    """The client's own block is there whenever a download is applied."""
+    mix = [*TOY[2:], "method.name=tests.helpers.toy_algorithm:Mix", "models.features=8"]
+    run = hpcfl.train(settings=mix, out=tmp_path / "run.h5")
+    again = hpcfl.train(settings=mix, out=tmp_path / "again.h5")
+    assert run is not None
+    assert again is not None
+    assert_equal_runs(tmp_path / "run.h5", tmp_path / "again.h5")
+    np.testing.assert_array_equal(
+        run["/client/accuracy_first"][-1] > 0, (run["/client/accuracy_first"] > 0).any(0)
+    )

@@ -88,6 +88,7 @@ CASES = {
         *("method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']", *FEW),
         *("federation.rounds=4", "train.lr=0.1"),
     ],
+    "heads of one's own": [*FEW, "method.name=tests.helpers.toy_algorithm:Mix", "federation.rounds=4"],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from hpcfl.algorithms.algorithm import Algorithm, Values
 from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.algorithms.lg_fedavg import LgFedAvg
 from hpcfl.config.section import Positive, Section
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Dense, Payload, Shaped, tensor
-from hpcfl.metrics.metric import declare, trained
+from hpcfl.metrics.metric import Metric, declare, trained
 from hpcfl.training.client_layout import ExtraNetwork
 from hpcfl.training.local_client import LocalClient, Losses
 from hpcfl.training.state import Block
@@ -28,7 +30,9 @@ class Toy(Algorithm):
     """Averages whole networks; each client keeps a second network that follows its first one."""
 
     Options = ToyOptions
-    metrics = (declare("/client/visits", "round client", "f8", "rounds so far", trained("visits")),)
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        declare("/client/visits", "round client", "f8", "rounds so far", trained("visits")),
+    )
     equal_heads = True
     download_changes = "network"
     receivers = "all"
@@ -48,7 +52,7 @@ class Toy(Algorithm):
     def blocks(self, architecture: str) -> Sequence[Block]:
         return [
             Block("visits", torch.float64, (), start=1.0),
-            Block("distance", torch.float64, (3,), kept=False),
+            Block("distance", torch.float64, (3,), start=5.0, kept=False),
         ]
 
     def networks(self, architecture: str) -> Mapping[str, ExtraNetwork]:
@@ -60,6 +64,7 @@ class Toy(Algorithm):
             parameter.copy_(tensor(download, name))
 
     def train(self, client: LocalClient, download: Payload) -> Losses:
+        assert client.blocks["distance"].tolist() == [5.0] * 3, "what another client left"
         losses = client.train()
         client.blocks["visits"].add_(1)
         client.metrics["visits"] = client.blocks["visits"].item()
@@ -95,3 +100,30 @@ class Toy(Algorithm):
     ) -> Values:
         assert self.longest <= t + 2
         return {}
+
+
+class Mix(LgFedAvg):
+    """LG-FedAvg whose clients keep a share of their own head, which falls with every round that they train.
+
+    What a download makes of a head depends on a block of the client.
+    """
+
+    def blocks(self, architecture: str) -> Sequence[Block]:
+        return [Block("share", torch.float64, (), start=0.9)]
+
+    @torch.no_grad()
+    def apply_download(self, client: LocalClient, download: Payload) -> None:
+        share = client.blocks["share"].item()
+        for parameter, value in zip(
+            client.network.head.parameters(), self.head_values(download), strict=True
+        ):
+            parameter.lerp_(value, 1 - share)
+
+    def train(self, client: LocalClient, download: Payload) -> Losses:
+        client.blocks["share"].mul_(0.5)
+        return client.train()
+
+    def predict(self, client: LocalClient, z_ND: Tensor) -> Mapping[str, Tensor]:
+        return {"first": torch.zeros(len(z_ND), dtype=torch.int64)}
+
+    predictions = ("first",)
