@@ -59,9 +59,7 @@ class Worker:
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
             losses = self.algorithm.train(client, self.download)
             if "loss" not in losses:
-                raise TypeError(
-                    f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'"
-                )
+                raise TypeError(f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'")
             for name, value in losses.items():
                 if name in (client.metrics.dtype.names or ()):
                     client.metrics[name] = value

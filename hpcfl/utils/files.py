@@ -97,7 +97,7 @@ def absolute_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def preserve_working_directory() -> Iterator[None]:
-    """Returns to the working directory at the end, if a user's network has changed it."""
+    """Returns to the working directory at the end, if a user's code has changed it."""
     try:
         before = os.getcwd()
     except OSError:  # it is gone

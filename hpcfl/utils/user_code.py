@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from hpcfl.errors import BadInput, nearest
+from hpcfl.utils.files import preserve_working_directory
 
 IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """An import path: `mypackage.nets:tiny`."""
@@ -34,7 +35,8 @@ def import_object(key: str, path: str) -> Any:
     name, _, attribute = path.partition(":")
     _search_working_directory()
     try:
-        module = importlib.import_module(name)
+        with preserve_working_directory():
+            module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
         message = " ".join(f"{type(error).__name__}: {_message(error)}".split())[:MAX_MESSAGE]
         raise BadInput(f"{key}: {path} cannot be imported ({message}{_place_of(error)})") from None

@@ -58,9 +58,9 @@ def messages(monkeypatch) -> list[int]:
     found: list[int] = []
     encode = codec.Codec.encode
 
-    def counting(self, payload):
-        message = encode(self, payload)
-        found.append(message.nbytes)
+    def counting(self, payload, room=0):
+        message = encode(self, payload, room)
+        found.append(message.nbytes - room)
         return message
 
     monkeypatch.setattr(codec.Codec, "encode", counting)
