@@ -71,7 +71,7 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def print_line(text: str) -> None:
-    """Prints a line, which cannot control the terminal; without a reader, output is discarded from then on."""
+    """Prints a line that cannot control the terminal; without a reader, output is discarded from then on."""
     try:
         print(printable(text, keep="\n"), flush=True)
     except OSError:  # the reader has closed the pipe; the run continues
