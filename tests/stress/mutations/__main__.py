@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcfl.utils.hdf5_file import TRAILER
-from tests.stress.attempts import read_content, run_command, run_forked
+from tests.stress.attempts import SETUP_LIMIT, read_content, run_command, run_forked
 from tests.stress.mutations.kinds import KINDS, Kind
 
 ACCEPTED, REFUSED = "accepted, with the right results", "refused"
@@ -35,7 +35,7 @@ class Trial:
         self.kind, self.older = kind, older
         self.whole, self.copy = directory / "whole", directory / "copy"
         self.whole.mkdir()
-        made = run_forked(kind.make, self.whole)
+        made = run_forked(kind.make, self.whole, SETUP_LIMIT)
         assert made.code == 0, made.stderr
         if older:
             for path in self.whole.glob(kind.damaged):
@@ -43,7 +43,7 @@ class Trial:
         shutil.copytree(self.whole, self.copy)
         self.contents = []
         for command in kind.commands:
-            ended = run_command(command.arguments, self.copy)
+            ended = run_command(command.arguments, self.copy, SETUP_LIMIT)
             assert ended.code == 0, ended.stderr
             self.contents.append(read_content(command.content, self.copy))
 
