@@ -64,7 +64,7 @@ class RoundMetricsBuilder:
         return RoundMetrics(row, cpu, [report.saved for report in reports])
 
     def _accuracies(self, row: Row, evaluated: bool) -> Row:
-        """Returns the accuracies by the method's own inference; without prototypes nothing is correct."""
+        """Returns the accuracies by the method's own inference; if that is undefined nothing is correct."""
         by_own_M = row[f"/client/accuracy_{self.plan.spec.infer}"]
         if not evaluated:
             return {

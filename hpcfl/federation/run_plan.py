@@ -57,7 +57,7 @@ class RunPlan:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """The shape of the prototypes: K classes and D features."""
+        """The numbers of classes and features, K and D."""
         return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
 
     @property
