@@ -74,6 +74,8 @@ class ModelsConfig(Section):
     """By architecture: a file of weights, or the name of torchvision weights in the local cache."""
     same_start: bool = False
     """Whether clients of the same architecture start from the same parameters."""
+    style: Literal["default", "published"] = "default"
+    """published: networks as in the papers' code, as far as they differ; docs/models.md lists these."""
 
 
 class TrainConfig(Section):

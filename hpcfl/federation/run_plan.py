@@ -68,7 +68,7 @@ class RunPlan:
     @property
     def has_characters(self) -> bool:
         """Whether the images are letters or digits, which must not be flipped."""
-        known = KNOWN_DATASETS.get(self.config.data.name)
+        known = KNOWN_DATASETS.get(self.data.original or self.config.data.name)
         return known is not None and known.characters
 
     @property
@@ -84,6 +84,8 @@ class RunPlan:
             for part in (client.split.train, client.split.test, client.split.unlabelled):
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
         checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
+        if self.data.original not in ("", self.config.data.name):
+            checksums["original"] = self.data.original  # γ, for one, depends on it
         for name, weights in self.config.models.pretrained.items():
             if (path := self.directory / weights).exists():
                 with open(open_regular(path), "rb") as file:
@@ -112,9 +114,9 @@ def code_checksums(config: Config) -> dict[str, str]:
 def plan_run(config: Config) -> RunPlan:
     """Returns the run that a configuration describes, or raises BadInput."""
     config = check_method(config)
-    method = method_spec(config.method, config.data.name)
     names = client_architectures(config.models)
     data = load_dataset(config.data)
+    method = method_spec(config.method, data.original or config.data.name)
     if config.train.augment and not data.is_images:
         raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
     splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)

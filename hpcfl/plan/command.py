@@ -18,7 +18,7 @@ from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.models.costs import costs
 from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
-from hpcfl.models.registry import split_name
+from hpcfl.models.registry import base_name, split_name
 from hpcfl.plan.forecast import Forecast, MemoryEstimate
 from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
 from hpcfl.plan.warnings import warnings
@@ -156,7 +156,7 @@ def _architectures(forecast: Forecast) -> Table:
     )
     counts = Counter(client.architecture for client in forecast.plan.clients)
     for name, cost in forecast.costs.items():
-        cited = PUBLISHED.get(split_name(name)[0])
+        cited = PUBLISHED.get(base_name(split_name(name)[0]))
         measured = forecast.seconds_per_sample.get(name)
         table.add_row(
             name,
@@ -207,7 +207,8 @@ def _round_lines(forecast: Forecast) -> list[str]:
     if (seconds := forecast.round_seconds) is not None:
         lines.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.plan.clients)
-    cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.plan.clients]
+    names = [base_name(split_name(client.architecture)[0]) for client in forecast.plan.clients]
+    cited = [PUBLISHED.get(name) for name in names]
     lines.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
     if all(cited):
         total = sum(flops for flops in cited if flops)

@@ -11,6 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from hpcfl.config.loading import load_config
+from hpcfl.data.prepare import describe
 from hpcfl.data.split_file import write_split
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan, plan_run
@@ -31,6 +32,8 @@ def print_partition(
     for path in map(Path, out or [f"{name}-{plan.config.partition.name}.png"]):
         _write(path, plan)
         print(f"written: {path}")
+    if plan.data.file is not None:
+        console().print(f"{name}: {describe(plan.data)}", soft_wrap=True)
     console().print(_table(plan))
     if plan.unowned:
         print(f"classes that belong to no client: {', '.join(map(str, plan.unowned))}")

@@ -66,6 +66,11 @@ CASES = {
         "models.list=['resnet10', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
         *("models.head=htc4", "train.batch_size=7", "train.momentum=0.5", "partition.name=iid"),
     ],
+    "published networks": [
+        *("data.name=tiny", "federation.clients=4", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn', 'googlenet', 'mobilenet_v2', 'efficientnet_b0']", "models.style=published"),
+        *("models.head=htc4", "train.batch_size=7", "partition.name=iid"),
+    ],
     "plain": [
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.step=plain"),
