@@ -43,6 +43,8 @@ class PartitionConfig(Section):
     """Split to use exactly: an .npz with train_0, test_0, train_1, …; sets partition.name to file."""
     train_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.75
     """Share of a client's samples for training; the rest is for testing."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of a client's training samples that is set apart to select a round; 0: none."""
     style: Literal["stratified", "published"] = "stratified"
     """stratified (same train fraction in every class), or published (same draws as the papers' code)."""
     min_samples: Count | None = None
@@ -124,6 +126,8 @@ class LogConfig(Section):
     """Save the clients' uploads with the global prototypes (clients × K × d floats each time)."""
     distances: bool = False
     """Save the pairwise distances of every thomson iteration with the global prototypes."""
+    train_accuracy: bool = False
+    """Evaluate all clients on their training samples too: one more pass over them per evaluated round."""
 
 
 class RuntimeConfig(Section):

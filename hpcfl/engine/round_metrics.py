@@ -38,6 +38,7 @@ class RoundMetricsBuilder:
         self.plan, self.algorithm = plan, algorithm
         self.count_MK = plan.class_counts_MK
         self.tests_M = np.array([len(client.test) for client in plan.clients])
+        self.validation_M = np.array([len(client.validation) for client in plan.clients])
         self.gatherer = MetricsGatherer(run_metrics(plan), dimension_sizes(plan), self.count_MK.sum(1))
 
     @property
@@ -56,7 +57,10 @@ class RoundMetricsBuilder:
             "/client/rank": rank_M,
             "/round/personalisation": personalisation(self.head_norm_MK, self.count_MK),
         }
-        row |= self._accuracies(row, evaluated=bool(records["evaluated"].any()))
+        evaluated = bool(records["evaluated"].any())
+        row |= self._accuracies(row, evaluated)
+        if self.plan.has_validation:
+            row |= self._validation_accuracies(row, evaluated)
         row |= self.algorithm.derived_values(row)
         cpu = CpuSeconds(
             sum(report.cpu.on_clients for report in reports), sum(report.cpu.total for report in reports)
@@ -79,3 +83,13 @@ class RoundMetricsBuilder:
             "/round/accuracy_mean": accuracy_M.mean(),
             "/client/accuracy": accuracy_M,
         }
+
+    def _validation_accuracies(self, row: Row, evaluated: bool) -> Row:
+        """Returns the same on validation samples, which some clients may lack."""
+        by_own_M, samples_M = row[f"/client/validation_accuracy_{self.plan.spec.infer}"], self.validation_M
+        accuracy_M, overall = np.full_like(by_own_M, np.nan), np.nan
+        if evaluated:
+            correct_M = np.rint(np.nan_to_num(by_own_M) * samples_M)
+            np.divide(correct_M, samples_M, out=accuracy_M, where=samples_M > 0)
+            overall = correct_M.sum() / samples_M.sum()
+        return {"/round/validation_accuracy": overall, "/client/validation_accuracy": accuracy_M}

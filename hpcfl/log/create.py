@@ -63,4 +63,6 @@ def create_log(
         "/clients/test_samples": np.array([len(client.test) for client in plan.clients]),
         "/clients/class_counts": plan.class_counts_MK,
     }
+    if plan.has_validation:
+        fixed["/clients/validation_samples"] = np.array([len(client.validation) for client in plan.clients])
     return LogWriter(path, run_metrics(plan), attributes, dimension_sizes(plan), fixed, backup, earlier)

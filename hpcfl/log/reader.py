@@ -16,6 +16,7 @@ from hpcfl.config.loading import parse_config
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.log.schema import BY_PATH, COMPONENT_NAMES, OLDEST, VERSION
+from hpcfl.log.target import ToTarget, to_target
 from hpcfl.metrics.metric import STRING, Metric
 from hpcfl.utils.hdf5_file import DAMAGED, open_hdf5
 
@@ -79,6 +80,10 @@ class Run:
         if "study" not in attributes:
             return ""
         return study_title(str(attributes["study"]), str(attributes["scale"]))
+
+    def to_target(self, accuracy: float, path: str = "/round/accuracy") -> ToTarget | None:
+        """Returns rounds, bytes and seconds until an accuracy (0 … 1) was reached; None: it was not."""
+        return to_target(self, accuracy, path)
 
     def frame(self, name: str = "rounds") -> pandas.DataFrame:
         """Returns a table as a pandas DataFrame: rounds, clients, classes, client_table or client_classes."""

@@ -89,14 +89,20 @@ class Forecast:
 
     @property
     def flops(self) -> tuple[float, float]:
-        """Mean FLOPs per round: training with the prototype pass, and evaluation of changed clients."""
-        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.plan.clients])
+        """Mean FLOPs per round: training with the prototype pass, and evaluation of changed clients.
+
+        With log.train_accuracy all clients are also evaluated on their training samples.
+        """
+        tests_M = np.array(
+            [float(self._cost(c.id).flops) * (len(c.test) + len(c.validation)) for c in self.plan.clients]
+        )
+        every_time = self.work_M.sum() if self.plan.config.log.train_accuracy else 0.0
         train, evaluate, changed = 0.0, 0.0, set(range(len(tests_M)))
         for t, selected in enumerate(self.participants):
             train += self.work_M[selected].sum() * self.passes
             changed |= set(selected.tolist())
             if self.plan.config.evaluates(t):
-                evaluate += tests_M[sorted(changed)].sum()
+                evaluate += tests_M[sorted(changed)].sum() + every_time
                 changed.clear()
         return train / len(self.participants), evaluate / len(self.participants)
 
