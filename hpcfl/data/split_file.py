@@ -49,7 +49,7 @@ def write_split(path: Path, split: Sequence[tuple[np.ndarray, ...]]) -> None:
     arrays = {
         f"{part}_{client}": index
         for client, parts in enumerate(split)
-        for part, index in zip(PARTS, parts, strict=True)
+        for part, index in zip(PARTS, parts, strict=False)
         if part in PARTS[:2] or len(index)
     }
     with temporary_path(path) as temporary:

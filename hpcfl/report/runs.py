@@ -55,7 +55,7 @@ def _print_one(run: Run, target: float | None) -> None:
     if not np.isnan(metrics.train):
         add("training", f"{format_percent(metrics.train)} by head, in the batches of the last round")
     if target is not None:
-        add(f"to {format_percent(target)}", ", ".join(_until(run, target)))
+        add(f"to {format_percent(target)}", _describe_target(run, target))
     if run.rounds_done:
         sent = {name: format_bytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
@@ -89,19 +89,24 @@ def _print_many(runs: Sequence[Run], target: float | None) -> None:
             sent = format_bytes(metrics.bytes_up), format_bytes(metrics.bytes_down)
             cells[-3:] = [*sent, f"{metrics.seconds:.3f}"]
         if target is not None:
-            reached = run.to_target(target)
-            cells += [each.partition(" ")[2] for each in _until(run, target)] if reached else ["–"] * 4
+            cells += _target_cells(run, target)
         name = f"{run.path.name}, {run.study}" if run.study else run.path.name
         table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)
 
 
-def _until(run: Run, target: float) -> list[str]:
-    """Returns in words what a run needed to reach an accuracy."""
+def _target_cells(run: Run, target: float) -> list[str]:
+    """Returns the rounds, bytes up and down, and seconds that a run needed to reach an accuracy."""
     if (reached := run.to_target(target)) is None:
-        return ["not reached"]
-    sent = f"up {format_bytes(reached.bytes_up)}", f"down {format_bytes(reached.bytes_down)}"
-    return [f"rounds {reached.rounds}", *sent, f"seconds {reached.seconds:.1f}"]
+        return ["–"] * 4
+    sent = format_bytes(reached.bytes_up), format_bytes(reached.bytes_down)
+    return [str(reached.rounds), *sent, f"{reached.seconds:.1f}"]
+
+
+def _describe_target(run: Run, target: float) -> str:
+    """Returns the same in words."""
+    rounds, up, down, seconds = _target_cells(run, target)
+    return "not reached" if rounds == "–" else f"round {rounds}: up {up}, down {down}, {seconds} s until then"
 
 
 def _by_inference(metrics: Summary) -> dict[str, float]:
