@@ -125,7 +125,7 @@ class Server:
 
     def close_row(self, t: int, messages: list[np.ndarray], stopwatch: Stopwatch) -> None:
         """Completes round t's row with the reports of all ranks, and logs and shows it."""
-        comm, metrics = self.ctx.comm, self.metrics.build(messages)
+        comm, metrics = self.ctx.comm, self.metrics.build(t, messages)
         self.ctx.costs.measure(metrics.row["/client/seconds"])
         self.row |= metrics.row
         self.row |= self._best(t)
