@@ -128,6 +128,10 @@ class LogConfig(Section):
     """Save the pairwise distances of every thomson iteration with the global prototypes."""
     train_accuracy: bool = False
     """Evaluate all clients on their training samples too: one more pass over them per evaluated round."""
+    features_at: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=list)
+    """Rounds (from 1) after which test features are saved, as [10, 50, 75, 100]; they are evaluated too."""
+    features_per_class: Count = 50
+    """Most test samples of each class, over all clients together, whose features are saved."""
 
 
 class RuntimeConfig(Section):
@@ -203,7 +207,11 @@ class Config(Section):
 
     def evaluates(self, round_: int) -> bool:
         """Returns whether all clients are evaluated after this round (counted from 0)."""
-        return self._due(round_, self.log.evaluate_every)
+        return self._due(round_, self.log.evaluate_every) or self.saves_features(round_)
+
+    def saves_features(self, round_: int) -> bool:
+        """Returns whether the log saves test features of this round (counted from 0)."""
+        return round_ + 1 in self.log.features_at
 
     def saves_prototypes(self, round_: int) -> bool:
         """Returns whether the log saves the global prototypes of this round (counted from 0)."""

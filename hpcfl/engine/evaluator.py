@@ -59,22 +59,26 @@ class Evaluator:
 
     def evaluate_download(
         self, client: LocalClient, record: dict[str, Tensor], diverged: bool, download: Payload
-    ) -> None:
+    ) -> Tensor:
         """Measures a client's accuracies, now that the download that follows its round is here.
 
-        If the download changes the head or the network, it has been applied to the client.
+        If the download changes the head or the network, it has been applied to the client. Returns its test
+        features.
         """
         client.metrics["evaluated"] = True
         client.metrics["silhouette"] = record["silhouette"].item()
-        for part in self._kept_parts(client.id):
-            self._measure_kept(client, part, record, diverged, download)
+        z_of = {
+            part: self._measure_kept(client, part, record, diverged, download)
+            for part in self._kept_parts(client.id)
+        }
         if self.plan.config.log.train_accuracy:
             self._measure_train(client, diverged, download)
+        return z_of["test"]
 
     def _measure_kept(
         self, client: LocalClient, part: Part, record: dict[str, Tensor], diverged: bool, download: Payload
-    ) -> None:
-        """Measures the accuracies on a part of the samples whose features are kept."""
+    ) -> Tensor:
+        """Measures the accuracies on a part of the samples whose features are kept, and returns these."""
         metrics, prefix, changes = client.metrics, PREFIX[part], self.algorithm.download_changes
         by_head, *by_name = record[f"{prefix}correct"].tolist()
         z_ND = record[f"{prefix}z"].to(client.device)
@@ -94,6 +98,7 @@ class Evaluator:
         for name, predicted_N in self.algorithm.predict_by_download(client.id, z_ND, download).items():
             correct = 0 if diverged else num_correct(predicted_N, labels_N)
             metrics[f"{prefix}accuracy_{name}"] = correct / len(labels_N)
+        return z_ND
 
     def _measure_train(self, client: LocalClient, diverged: bool, download: Payload) -> None:
         """Measures the accuracies on the training samples, in eval mode, without keeping their features."""

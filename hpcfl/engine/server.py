@@ -127,7 +127,7 @@ class Server:
 
     def close_row(self, t: int, messages: list[np.ndarray], stopwatch: Stopwatch) -> None:
         """Completes round t's row with the reports of all ranks, and logs and shows it."""
-        comm, metrics = self.ctx.comm, self.metrics.build(messages)
+        comm, metrics = self.ctx.comm, self.metrics.build(t, messages)
         self.ctx.costs.measure(metrics.row["/client/seconds"])
         self.row |= metrics.row
         self.row |= self._best(t)
@@ -143,7 +143,7 @@ class Server:
             self.saved[path] = self.row.pop(path)
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with stopwatch.part("log"):
-            self.log.append(self.row, self.saved if saves else {})
+            self.log.append(self.row, self.saved if saves else {}, metrics.chosen)
             self.show_row(t, self.row)
         self.row, self.saved = {}, {}
         with stopwatch.part("log"):

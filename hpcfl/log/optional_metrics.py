@@ -1,4 +1,4 @@
-"""Metrics of runs that ask for them: accuracies on validation samples and on training samples."""
+"""Metrics of runs that ask for them: accuracies on validation and training samples, saved features."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ VALIDATION_METRICS = (
     declare("/clients/validation_samples", "client", "i8", "number of validation samples"),
 )
 """Of runs with validation samples, beside `validation_accuracies`."""
+FEATURE_METRICS = (
+    declare("/features/round", "chosen", "i8", "rounds (from 0) of the rows of /features/test"),
+    declare(
+        "/features/test",
+        "chosen test_sample feature",
+        "f4",
+        "features of the same test samples after each of these rounds; NaN: its client has diverged",
+    ),
+    declare("/features/client", "test_sample", "i8", "the client whose network and test sample it is"),
+    declare("/features/label", "test_sample", "i8", "its class"),
+    declare("/features/index", "test_sample", "i8", "its index in the dataset"),
+)
+"""Of runs with `log.features_at`."""
 TRAIN_REDUCTIONS: tuple[tuple[str, str, str, Reduction], ...] = (
     ("round", "round", "all clients'", "sample mean"),
     ("client", "round client", "its", "each"),

@@ -10,7 +10,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hpcfl.errors import BadInput
-from hpcfl.log.optional_metrics import VALIDATION_METRICS, train_accuracies, validation_accuracies
+from hpcfl.log.optional_metrics import (
+    FEATURE_METRICS,
+    VALIDATION_METRICS,
+    train_accuracies,
+    validation_accuracies,
+)
 from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
@@ -52,6 +57,12 @@ BASE_METRICS = (
         "f8",
         "mean over clients of /client/silhouette",
         evaluated("silhouette", "mean"),
+    ),
+    declare(
+        "/round/silhouette_pooled",
+        "round",
+        "f8",
+        "that of ≤ 2,000 test features of all clients; NaN: round not saved",
     ),
     declare(
         "/round/personalisation", "round", "f8", "distance of head norms and class counts; 0: proportional"
@@ -147,10 +158,14 @@ _ALL = (*BASE_METRICS, *PROTOTYPE_METRICS, *BASELINE_METRICS)
 OPTIONAL_METRICS = {
     "With validation samples": (*VALIDATION_METRICS, *validation_accuracies(_ALL)),
     "With `log.train_accuracy`": train_accuracies(_ALL),
+    "With `log.features_at`": FEATURE_METRICS,
 }
 """Metrics of runs that ask for them."""
 METRICS = (*_ALL, *(metric for metrics in OPTIONAL_METRICS.values() for metric in metrics))
 """All metrics that are known: a log of any method holds BASE_METRICS, and those that its method declares."""
+
+ONLY_SAVED = frozenset({"/round/silhouette_pooled"})
+"""Datasets by round that are NaN in rounds that are not saved."""
 
 COMPONENT_NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
 """Names of the components along dimensions that are not an index."""
@@ -168,6 +183,8 @@ def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
         metrics += (*VALIDATION_METRICS, *validation_accuracies(metrics))
     if plan.config.log.train_accuracy:
         metrics += train_accuracies((*BASE_METRICS, *plan.spec.metrics))
+    if plan.config.log.features_at:
+        metrics += FEATURE_METRICS
     for path, times in Counter(metric.path for metric in metrics).items():
         if times > 1:
             raise BadInput(f"{plan.spec.algorithm}: the metric {path} is declared twice")
