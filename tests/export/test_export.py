@@ -14,7 +14,7 @@ import pytest
 from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import COMPONENT_NAMES, METRICS
 from hpcfl.log.tables import tables
-from hpcfl.metrics.metric import STRING, Metric
+from hpcfl.metrics.metric import ROUNDS_OF, STRING, Metric
 from tests.helpers.logs import SIZES, new_log
 
 ROUNDS = 5
