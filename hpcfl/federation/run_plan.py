@@ -41,6 +41,10 @@ class Client:
     def test(self) -> np.ndarray:
         return self.split.test
 
+    @property
+    def validation(self) -> np.ndarray:
+        return self.split.validation
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -72,6 +76,11 @@ class RunPlan:
         return known is not None and known.characters
 
     @property
+    def has_validation(self) -> bool:
+        """Whether there are validation samples."""
+        return any(len(client.validation) for client in self.clients)
+
+    @property
     def unowned(self) -> list[int]:
         """The classes that no client trains on."""
         return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
@@ -81,7 +90,9 @@ class RunPlan:
         """Checksums of data, split and pretrained files, which identify a run beside its configuration."""
         digest = hashlib.blake2b(digest_size=16)
         for client in self.clients:
-            for part in (client.split.train, client.split.test, client.split.unlabelled):
+            split = client.split
+            parts = (split.train, split.test, split.unlabelled)
+            for part in (*parts, split.validation) if len(split.validation) else parts:
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
         checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
         if self.data.original not in ("", self.config.data.name):

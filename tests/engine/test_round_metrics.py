@@ -36,7 +36,7 @@ def build(builder: RoundMetricsBuilder, *ranks: dict[int, dict[str, object]]) ->
             for name, value in measured.items():
                 metrics.of(client)[name] = value
         messages.append(RankReport(CpuSeconds(1.0, 2.0), [], metrics.pop()).encode())
-    return builder.build(messages)
+    return builder.build(0, messages)
 
 
 def test_accuracies_are_over_test_samples_and_over_clients(plan):
