@@ -7,6 +7,7 @@ class without prototype is a missing key.
 from __future__ import annotations
 
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import torch
@@ -64,10 +65,10 @@ class FedProto(Replica):
         for i in sorted({*self.clients.participants(t)} - self.diverged):
             self.losses[i] = self.train(t, i)
             self.local[i] = self.prototypes(t, i)
-            if all(c_ij.isfinite().all() for c_ij in self.local[i].values()):
-                uploads[i] = self.upload(i)
-            else:
+            uploads[i] = self.upload(i)
+            if not isfinite(self.losses[i] + sum(c.sum().item() for c in uploads[i].values())):
                 self.diverged.add(i)
+                del uploads[i]
         self.c = {j: c_j.float() for j, c_j in self.server(t, uploads).items()}
 
     # --- a client

@@ -23,27 +23,29 @@ class ProtoNorm(FedProto):
         *,
         distance: str = "mse",
         scale: float = 100.0,
+        iterations: int = 500,
         stopping: str = "tangent",
         **options: Any,
     ):
         if distance == "euclid":
             options = {"weight": 1.0} | options  # Sect. 5.1
         super().__init__(clients, distance=distance, scale=scale, **options)
-        self.stopping = stopping
+        self.iterations, self.stopping = iterations, stopping
 
     def server(self, t: int, uploads: dict[int, Prototypes]) -> Prototypes:
         means = super().server(t, uploads)  # (7)
-        c, self.logged["/refine/iterations"] = align(torch.stack([*means.values()]).double(), self.stopping)
+        c = torch.stack([*means.values()]).double()
+        c, self.logged["/refine/iterations"] = align(c, self.iterations, self.stopping)
         return dict(zip(means, c, strict=True))
 
 
-def align(c: Tensor, stopping: str) -> tuple[Tensor, int]:
+def align(c: Tensor, iterations: int, stopping: str) -> tuple[Tensor, int]:
     """Algorithm 1, and its iterations; it ends when the mean force, to 4 decimals, stays the same 10 times.
 
     `tangent` takes the force along the sphere, `whole` the force itself.
     """
     c, v, means = c / c.norm(dim=1, keepdim=True), torch.zeros_like(c), []
-    for n in range(500):
+    for n in range(iterations):
         difference = c[:, None] - c
         square = difference.square().sum(2, keepdim=True)
         force = (difference / square.where(square > 0, 1)).sum(1)  # (11)

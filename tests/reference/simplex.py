@@ -31,8 +31,8 @@ class Simplex(FedProto):
 
     def complete(self, means: Prototypes) -> Prototypes:
         """A class that is absent when prototypes are fixed gets a random direction."""
-        rng = [generator(self.clients.seed, "direction", j) for j in range(self.clients.classes)]
-        random = {j: torch.from_numpy(rng[j].standard_normal(self.clients.features)) for j in range(len(rng))}
+        rng = {j: generator(self.clients.seed, "direction", j) for j in range(self.clients.classes)}
+        random = {j: torch.from_numpy(rng[j].standard_normal(self.clients.features)) for j in rng}
         return random | means
 
     def refine(self, means: Prototypes) -> Prototypes:
