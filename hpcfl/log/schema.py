@@ -140,7 +140,11 @@ METRICS = (*BASE_METRICS, *PROTOTYPE_METRICS, *BASELINE_METRICS)
 ONLY_SAVED = frozenset({"/round/silhouette_pooled"})
 """Datasets by round that are NaN in rounds that are not saved."""
 
-COMPONENT_NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
+COMPONENT_NAMES = {
+    "statistic": ("least", "mean", "largest"),
+    "pair": ("margin", "distance"),
+    "party": ("global", "clients"),
+}
 """Names of the components along dimensions that are not an index."""
 
 ROUND_PARTS = ("train", "comm", "refine", "evaluate", "log")
