@@ -51,8 +51,8 @@ class RoundMetricsBuilder:
         """Norms of the head weights, also of clients that did not train in the last round."""
         return self.gatherer.latest["head_norms"]
 
-    def build(self, t: int, messages: Sequence[np.ndarray]) -> RoundMetrics:
-        """Returns the metrics of round t."""
+    def build(self, t: int, messages: Sequence[np.ndarray], server: Row) -> RoundMetrics:
+        """Returns the metrics of round t; `server` are the values that are known on rank 0."""
         reports = [decode_report(message) for message in messages]
         records, rank_R = self.gatherer.decode([report.metrics for report in reports])
         features = decode_features([report.features for report in reports], self.plan.dims[1])
@@ -68,7 +68,7 @@ class RoundMetricsBuilder:
         row |= self._accuracies(row, evaluated)
         if self.plan.has_validation:
             row |= self._validation_accuracies(row, evaluated)
-        row |= self.algorithm.derived_values(row)
+        row |= self.algorithm.derived_values(server | row)
         cpu = CpuSeconds(
             sum(report.cpu.on_clients for report in reports), sum(report.cpu.total for report in reports)
         )

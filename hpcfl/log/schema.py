@@ -167,7 +167,11 @@ METRICS = (*_ALL, *(metric for metrics in OPTIONAL_METRICS.values() for metric i
 ONLY_SAVED = frozenset({"/round/silhouette_pooled"})
 """Datasets by round that are NaN in rounds that are not saved."""
 
-COMPONENT_NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
+COMPONENT_NAMES = {
+    "statistic": ("least", "mean", "largest"),
+    "pair": ("margin", "distance"),
+    "party": ("global", "clients"),
+}
 """Names of the components along dimensions that are not an index."""
 
 ROUND_PARTS = ("train", "comm", "refine", "evaluate", "log")

@@ -21,6 +21,7 @@ SIZES = {
     "feature": 2,
     "statistic": 3,
     "pair": 2,
+    "party": 2,
     "uploader": 1,
     "iteration": 2,
     "test_sample": 5,
