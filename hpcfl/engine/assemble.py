@@ -57,6 +57,7 @@ def assemble(
     options = all_step_options(runtime, device.type, plan.architectures)
     with comm.raise_on_all():  # a user's network may be missing on one node
         algorithm = build_algorithm(plan, device)
+        algorithm.pretrained = pretrained
         layouts = ClientLayouts(plan, algorithm, options)
     sizes = [layouts.layout(i).nbytes for i in range(len(plan.clients))]
     placement = place_clients(comm, runtime, cost_model, device, sizes)

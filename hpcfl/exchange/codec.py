@@ -87,7 +87,15 @@ def encode_uploads(codec: Codec, uploads: Iterable[ClientUpload]) -> np.ndarray:
         size = message.size - HEADER.itemsize
         message[: HEADER.itemsize].view(HEADER)[0] = upload.client, upload.diverged, size
         parts.append(message)
-    return np.concatenate(parts) if parts else EMPTY
+    if len(parts) < 2:
+        return parts[0] if parts else EMPTY
+    message, start = np.empty(sum(part.size for part in parts), dtype=np.uint8), 0
+    parts.reverse()
+    while parts:  # each is freed once it is copied, so that uploads are not in memory twice
+        part = parts.pop()
+        message[start : start + part.size] = part
+        start += part.size
+    return message
 
 
 def decode_uploads(codec: Codec, messages: Iterable[np.ndarray]) -> list[ClientUpload]:

@@ -113,7 +113,7 @@ def plan_run(config: Config) -> RunPlan:
     """Returns the run that a configuration describes, or raises BadInput."""
     config = check_method(config)
     method = method_spec(config.method, config.data.name)
-    names = client_architectures(config.models)
+    names = client_architectures(config.models, method.head_kind)
     data = load_dataset(config.data)
     if config.train.augment and not data.is_images:
         raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")

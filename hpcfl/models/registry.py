@@ -46,6 +46,8 @@ ARCHITECTURES: dict[str, Architecture] = {}
 GROUPS: dict[str, Group] = {}
 HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (256,), "mlp128": (128,)}
 """Heads by name: the widths of the hidden layers between d features and K classes."""
+PROTOTYPE_HEAD = "prototypes"
+"""The head of fixed unit prototypes, which only a method can choose."""
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 """Groups of heads: FedTGP's heterogeneous classifiers; client i gets head i modulo the group's size."""
 
@@ -76,8 +78,11 @@ def is_user_defined(architecture: str) -> bool:
     return ":" in architecture
 
 
-def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
-    """Returns the architectures that clients get in turn, each as `extractor` or `extractor/head`."""
+def client_architectures(settings: ModelsConfig, head_kind: str = "") -> tuple[str, ...]:
+    """Returns the architectures that clients get in turn, each as `extractor` or `extractor/head`.
+
+    `head_kind` is the head that the method gives to all clients; empty: as the settings say.
+    """
     group, head = settings.group, settings.head
     if settings.list is not None:
         for name in settings.list:
@@ -98,6 +103,10 @@ def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
             names = [group]
         else:
             raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
+    if head_kind:
+        if head != "linear":
+            raise BadInput(f"models.head = {head!r}: the method gives all clients the head {head_kind!r}")
+        head = head_kind
     heads = HEAD_GROUPS.get(head, (head,))
     period = math.lcm(len(names), len(heads))
     return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(period))
