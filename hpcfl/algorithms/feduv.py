@@ -27,8 +27,8 @@ def variance_term(logit_BK: Tensor) -> Tensor:
 def uniformity_term(z_BD: Tensor) -> Tensor:
     """Returns the mean of exp(−‖z_a − z_b‖²/med) over all pairs a < b.
 
-    med is the lower median of the squared distances that are not zero; gradients flow through it. Without any,
-    the term is 0.
+    med is the lower median of the squared distances that are not zero; gradients flow through it. Where all
+    are zero, the term is 0.
     """
     if len(z_BD) < 2:
         return z_BD.new_zeros(())

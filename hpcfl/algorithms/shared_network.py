@@ -82,6 +82,6 @@ class SharedNetwork(Algorithm):
         for array in self.arrays:
             mean = torch.zeros(array.shape, dtype=torch.float64)
             for weight, upload in zip(weight_U, uploads, strict=True):
-                mean += weight * tensor(upload.payload, array.name).double()
+                mean.add_(tensor(upload.payload, array.name), alpha=weight)
             payload[array.name] = mean.to(array.dtype)
         return payload

@@ -7,7 +7,7 @@ whether it diverged, length) and its payload.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -77,6 +77,11 @@ class Codec:
     def expected_bytes(self, present_K: np.ndarray) -> int:
         """Returns the bytes of a whole payload that count, if these classes are present."""
         return sum(array.expected_bytes(present_K) for array in self.arrays.values())
+
+    def expected_size(self, present_K: np.ndarray) -> int:
+        """Returns about the bytes of a whole message, if these classes are present."""
+        arrays = [replace(array, counted=True) for array in self.arrays.values()]
+        return sum(padded(array.expected_bytes(present_K)) for array in arrays)
 
 
 def encode_uploads(codec: Codec, uploads: Iterable[ClientUpload]) -> np.ndarray:

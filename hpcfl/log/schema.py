@@ -93,7 +93,9 @@ BASE_METRICS = (
     ),
     declare("/client/best", "round client", "f8", "the client's best accuracy so far; NaN: none yet"),
     declare("/client/loss", "round client", "f8", "mean training loss; NaN: did not train", trained("loss")),
-    declare("/client/diverged", "round client", "?", "loss or upload of its last training was NaN or infinite"),
+    declare(
+        "/client/diverged", "round client", "?", "loss or upload of its last training was NaN or infinite"
+    ),
     declare(
         "/client/silhouette",
         "round client",

@@ -49,7 +49,7 @@ class FedUvOptions(Section):
 
 class FedNhOptions(Section):
     smoothing: Share = 0.9
-    """ρ: the share of its last value that a prototype keeps in a round."""
+    """ρ, the share of its last value that a prototype keeps in a round."""
     scale: Positive = 1.0
     """s before the first round, the factor of cosines in logits; clients train it."""
 

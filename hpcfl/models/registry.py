@@ -103,11 +103,9 @@ def client_architectures(settings: ModelsConfig, head_kind: str = "") -> tuple[s
             names = [group]
         else:
             raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
-    if head_kind:
-        if head != "linear":
-            raise BadInput(f"models.head = {head!r}: the method gives all clients the head {head_kind!r}")
-        head = head_kind
-    heads = HEAD_GROUPS.get(head, (head,))
+    if head_kind and head != "linear":
+        raise BadInput(f"models.head = {head!r}: the method gives all clients the head {head_kind!r}")
+    heads = HEAD_GROUPS.get(head, (head_kind or head,))
     period = math.lcm(len(names), len(heads))
     return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(period))
 

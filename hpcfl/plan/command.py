@@ -19,8 +19,9 @@ from hpcfl.models.costs import costs
 from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import split_name
-from hpcfl.plan.forecast import Forecast, MemoryEstimate
+from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
+from hpcfl.plan.memory import MemoryEstimate
 from hpcfl.plan.warnings import warnings
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.training.step.options import step_options
@@ -111,6 +112,7 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
             forecast.device_memory(n).total if device != "cpu" else 0
             for n, device in enumerate(forecast.device_of)
         ],
+        "server_bytes": forecast.server_memory().total,
         "rank_bytes": [forecast.rank_memory(n).total for n in range(len(forecast.pools))],
         "pools": [
             {"node": pool.node, "device": device, "ranks": pool.ranks, "clients": forecast.clients_of(n)}
@@ -185,6 +187,7 @@ def _memory(forecast: Forecast) -> Table:
     table = _table("memory", "total", "of which")
     for node in range(forecast.machine.nodes):
         _add_memory(table, f"node {node}", forecast.node_memory(node))
+    _add_memory(table, "rank 0, the server", forecast.server_memory())
     for number, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True)):
         _add_memory(table, f"a rank of {format_ranges(pool.ranks)}", forecast.rank_memory(number))
         if device != "cpu":
