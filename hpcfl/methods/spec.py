@@ -58,6 +58,11 @@ class AlgorithmSpec:
     equal_heads: bool = False
     """Whether all clients must have the same head."""
 
+    @property
+    def clip_norm(self) -> float:
+        """The norm to which the algorithm clips the gradients of its clients: its option; 0: it does not."""
+        return float(getattr(self.settings, "clip_norm", 0.0))
+
     def slots(self) -> dict[str, Any]:
         """Returns the choices to display."""
         return {"infer": self.infer} | self.settings.model_dump()
