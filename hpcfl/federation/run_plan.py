@@ -62,7 +62,7 @@ class RunPlan:
 
     @property
     def train(self) -> TrainConfig:
-        """The settings of the clients' training; of the run's and the algorithm's clipping the smaller one."""
+        """The settings of the clients' training; of the run's and the algorithm's clipping the smaller."""
         norms = [norm for norm in (self.config.train.clip_norm, self.spec.clip_norm) if norm]
         return self.config.train.model_copy(update={"clip_norm": min(norms, default=0.0)})
 
