@@ -38,7 +38,7 @@ class Worker:
         nbytes = max((layouts.buffer_bytes(name) for name in names), default=0)
         self.buffer = empty_vector(nbytes, ctx.device)
         self.networks = {
-            name: bind_network(name, layouts, self.buffer, plan.config.train, ctx.step_options[name])
+            name: bind_network(name, layouts, self.buffer, plan.train, ctx.step_options[name])
             for name in names
         }
         self.metrics = RankMetrics(run_metrics(plan), dimension_sizes(plan))

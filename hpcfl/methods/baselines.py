@@ -17,6 +17,11 @@ from hpcfl.methods.declared_metrics import (
 from hpcfl.methods.spec import AlgorithmSpec
 
 
+class ClippedOptions(Section):
+    clip_norm: Weight = 10.0
+    """Norm to which a network's gradients are clipped (needs the plain step); 0: never."""
+
+
 class FedGhOptions(Section):
     server_lr: Positive = 0.01
     """Learning rate of the server's SGD, which is new in each round."""

@@ -62,6 +62,11 @@ class AlgorithmSpec:
     head_kind: str = ""
     """The kind of head that it gives to its clients; empty: as models.head says."""
 
+    @property
+    def clip_norm(self) -> float:
+        """The norm to which the algorithm clips the gradients of its clients: its option; 0: it does not."""
+        return float(getattr(self.settings, "clip_norm", 0.0))
+
     def slots(self) -> dict[str, Any]:
         """Returns the choices to display."""
         return {"infer": self.infer} | self.settings.model_dump()

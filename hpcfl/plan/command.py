@@ -81,10 +81,10 @@ def time_training(plan: RunPlan) -> dict[str, float]:
     device = set_up_torch(plan.config.runtime, 0)
     result = {}
     for name in plan.architectures:
-        options = step_options(plan.config.runtime, device.type, name)
+        options = step_options(plan.config.runtime, device.type, name, plan.train.clip_norm)
         network = build_network(name, shape, *plan.dims).to(device)
         network.to(memory_format=options.memory_format)  # type: ignore[call-overload]
-        step = make_step(network, plan.config.train, options)
+        step = make_step(network, plan.train, options)
         step.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
         if plan.data.is_images:

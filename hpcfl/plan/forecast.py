@@ -221,7 +221,9 @@ class Forecast:
     def _gradients(self, i: int, device: str) -> int:
         """Returns the bytes of a client's gradients, unless the step frees them at once, and velocities."""
         config, kind = self.plan.config, device.partition(":")[0]
-        kept = not step_options(config.runtime, kind, self.plan.clients[i].architecture).direct
+        kept = not step_options(
+            config.runtime, kind, self.plan.clients[i].architecture, self.plan.train.clip_norm
+        ).direct
         return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
