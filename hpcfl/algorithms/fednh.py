@@ -16,6 +16,8 @@ from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Payload, Rows, class_rows, tensor
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.aggregate import Upload, weighted
+from hpcfl.methods.baselines import FedNhOptions
+from hpcfl.methods.declared_metrics import FEDNH_METRICS
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.sphere import normalise
 from hpcfl.models.heads import EPS
@@ -37,6 +39,8 @@ def moved_prototypes(last_KD: Tensor, uploads: Sequence[Upload], rho: float) -> 
 class FedNh(SharedNetwork):
     """Cross-entropy of s·⟨z/‖z‖, W⟩; body, scale and buffers are averaged without weights."""
 
+    Options = FedNhOptions
+    metrics = FEDNH_METRICS
     head_kind = PROTOTYPE_HEAD
     weighted = False
     passes_after_training = 1

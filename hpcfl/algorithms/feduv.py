@@ -9,6 +9,8 @@ from torch import Tensor
 
 from hpcfl.algorithms.shared_network import SharedNetwork
 from hpcfl.exchange.payload import Payload
+from hpcfl.methods.baselines import FedUvOptions
+from hpcfl.methods.declared_metrics import FEDUV_METRICS
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.step.step import BatchOutputs, LossTerms
 
@@ -41,6 +43,9 @@ def uniformity_term(z_BD: Tensor) -> Tensor:
 
 class FedUv(SharedNetwork):
     """CE + μ · variance + λ · uniformity; networks are averaged by samples, buffers included."""
+
+    Options = FedUvOptions
+    metrics = FEDUV_METRICS
 
     def local_loss(self, client: LocalClient, download: Payload) -> LossTerms:
         options = self.options

@@ -52,7 +52,7 @@ class FedUvOptions(Section):
     """λ, the weight of the uniformity term."""
 
 
-class FedNhOptions(Section):
+class FedNhOptions(ClippedOptions):
     smoothing: Share = 0.9
     """ρ, the share of its last value that a prototype keeps in a round."""
     scale: Positive = 1.0

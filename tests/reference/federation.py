@@ -32,7 +32,9 @@ class Federation:
         self.seed, self.lr, self.batch = plan.config.seed, plan.config.train.lr, plan.config.train.batch_size
         self.epochs, self.clients = plan.config.train.epochs, len(plan.clients)
         self.classes, self.features = plan.dims
-        self.per_round = plan.config.federation.per_round
+        self.per_round, self.clip = plan.config.federation.per_round, 0.0
+        self.z = torch.empty(0)
+        """The features of the batch that is trained on."""
         source = SampleSource(plan.data, plan.config.data, torch.device("cpu"))
         self.networks: list[Any] = []
         self.train_data: list[tuple[Tensor, Tensor]] = []
@@ -62,15 +64,19 @@ class Federation:
                 batches[-2:] = [torch.cat(batches[-2:])]
             for which in batches:
                 optimiser.zero_grad()
-                logits = network.head(network.extractor(x[which]))
+                self.z = network.extractor(x[which])
+                logits = network.head(self.z)
                 value = cross_entropy(logits, y[which])
                 if loss:
                     value = value + loss(logits, y[which])
                 value.backward()
+                if self.clip:
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), self.clip)
                 optimiser.step()
                 total += value.item() * len(which)
                 if observe:
                     observe(logits.detach(), y[which])
+        self.z = torch.empty(0)
         return total / (self.epochs * len(y))
 
     def round_loss(self, loss: dict[int, float]) -> float:
