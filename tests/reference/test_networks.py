@@ -79,7 +79,10 @@ def run_averaging(clients: Federation, log: Run, sent: list[State], buffers, wei
             states[i] = travels(clients.networks[i], buffers)
         count = {i: clients.samples(i) if weighted else 1 for i in states}
         total = sum(count.values())
-        state = {name: sum(count[i] / total * states[i][name] for i in states) for name in states[i]}
+        state = {
+            name: torch.stack([count[k] / total * states[k][name] for k in states]).sum(0)
+            for name in states[i]
+        }
         assert_close(log["/round/loss"][t], clients.round_loss(losses))
         assert_close(log["/client/accuracy_trained"][t], clients.accuracy())
         assert sent[t + 1].keys() == state.keys()
