@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from hpcfl.models.registry import HEADS, PROTOTYPE_HEAD
+from hpcfl.models.registry import HEADS, PROTOTYPE_HEAD, RELU
 
 EPS = 1e-6
 """Features shorter than this are not scaled up to length 1: gradients would explode."""
@@ -53,14 +53,15 @@ def build_head(kind: str, features: int, classes: int, dropout: float) -> nn.Mod
             layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
             inputs = width
         layers.append(nn.Linear(inputs, classes))
+        if kind.endswith(RELU):
+            layers.append(nn.ReLU(inplace=True))
     return nn.Sequential(*layers) if len(layers) > 1 else layers[0]
 
 
 @torch.no_grad()
 def class_norms(head: nn.Module) -> Tensor:
     """Returns the norm of each class's weights in the last layer, [K], in float64."""
-    last = head[-1] if isinstance(head, nn.Sequential) else head
+    last = [layer for layer in head.modules() if isinstance(layer, nn.Linear | PrototypeHead)][-1]
     if isinstance(last, PrototypeHead):  # of length 1 but for rounding
         return torch.ones(len(last.weight), dtype=torch.float64)
-    assert isinstance(last, nn.Linear)
     return last.weight.double().norm(dim=1)
