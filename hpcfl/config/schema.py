@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from hpcfl.config.method import MethodConfig
-from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weights
+from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weight, Weights
+
+NO_CLIPPING = "updates weights before the norm of all gradients is known; do not clip"
+"""Why the direct step cannot clip gradients."""
 
 
 class DataConfig(Section):
@@ -89,6 +92,8 @@ class TrainConfig(Section):
     """Epochs of local training per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the clients' SGD."""
+    clip_norm: Weight = 0.0
+    """Gradients with a larger norm are scaled down to it (needs the plain step); 0: never."""
     augment: list[Literal["crop", "flip", "randaugment"]] = Field(default_factory=list)
     """Random augmentation of training images: crop (4 pixels of padding), flip, randaugment."""
 
@@ -189,6 +194,8 @@ class Config(Section):
             raise ValueError("models.weights: must have as many numbers as models.list has names")
         if self.runtime.step == "direct" and self.runtime.precision != "float32":
             raise ValueError("runtime.step = 'direct': only with runtime.precision = 'float32'")
+        if self.runtime.step == "direct" and self.train.clip_norm:
+            raise ValueError(f"runtime.step = 'direct': {NO_CLIPPING} (train.clip_norm = 0.0)")
         if self.runtime.graphs and self.runtime.device == "cpu":
             raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
         partition = self.partition

@@ -119,7 +119,9 @@ BASE_METRICS = (
         "the same of a client; NaN: did not train",
         trained("train_accuracy"),
     ),
-    declare("/client/diverged", "round client", "?", "loss or upload became NaN or infinite; stays true"),
+    declare(
+        "/client/diverged", "round client", "?", "loss or upload of its last training was NaN or infinite"
+    ),
     declare(
         "/client/silhouette",
         "round client",

@@ -165,5 +165,22 @@ DISTILL_METRICS = (
         trained("distill", "sample mean"),
     ),
 )
-BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS)
+FEDUV_METRICS = (
+    declare(
+        "/round/loss_variance",
+        "round",
+        "f8",
+        "variance part, FedUV: of the outputs over a batch",
+        trained("variance", "sample mean"),
+    ),
+    declare(
+        "/round/loss_uniformity",
+        "round",
+        "f8",
+        "uniformity part, FedUV: of the features of a batch",
+        trained("uniformity", "sample mean"),
+    ),
+)
+FEDNH_METRICS = (declare("/round/scale", "round", "f8", "FedNH's s, the factor of cosines in logits"),)
+BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS, *FEDUV_METRICS, *FEDNH_METRICS)
 """The metrics of baselines that no prototype method has."""

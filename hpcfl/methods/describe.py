@@ -59,7 +59,8 @@ def _tables(title: str, entry: AlgorithmSpec | Part) -> dict[str, Rows]:
 def _declarations(entry: AlgorithmSpec | Part) -> Mapping[str, str]:
     """Returns what a part declares beside its options, where it differs from the default."""
     if isinstance(entry, AlgorithmSpec):
-        return {"equal_heads": "True"} if entry.equal_heads else {}
+        declared = ("equal_heads", "equal_networks", "head_kind")
+        return {name: str(getattr(entry, name)) for name in declared if getattr(entry, name)}
     known = {"path", "about", "paper", "Options"}
     default = type(entry)(path="")
     return {

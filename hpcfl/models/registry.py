@@ -51,6 +51,8 @@ HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (
 RELU = "-relu"
 """The names of heads with a ReLU after the last layer, too, end with this."""
 HEADS |= {name + RELU: widths for name, widths in HEADS.items()}
+PROTOTYPE_HEAD = "prototypes"
+"""The head of fixed unit prototypes, which only a method can choose."""
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 """Groups of heads: FedTGP's heterogeneous classifiers; client i gets head i modulo the group's size."""
 
@@ -83,8 +85,11 @@ def is_user_defined(architecture: str) -> bool:
     return ":" in architecture
 
 
-def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
-    """Returns the architectures that clients get in turn, each as `extractor` or `extractor/head`."""
+def client_architectures(settings: ModelsConfig, head_kind: str = "") -> tuple[str, ...]:
+    """Returns the architectures that clients get in turn, each as `extractor` or `extractor/head`.
+
+    `head_kind` is the head that the method gives to all clients; empty: as the settings say.
+    """
     group, head = settings.group, settings.head
     if settings.list is not None:
         for name in settings.list:
@@ -105,7 +110,9 @@ def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
             names = [group]
         else:
             raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
-    heads: tuple[str, ...] = HEAD_GROUPS.get(head, (head,))
+    if head_kind and head != "linear":
+        raise BadInput(f"models.head = {head!r}: the method gives all clients the head {head_kind!r}")
+    heads: tuple[str, ...] = HEAD_GROUPS.get(head, (head_kind or head,))
     if settings.style == "published":
         names = [_published_form(name) for name in names]
         heads = tuple(each if head == "linear" else each + RELU for each in heads)
