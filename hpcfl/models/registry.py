@@ -32,6 +32,8 @@ class Architecture:
     """Whether it takes images only."""
     dropout: float = 0.0
     """Dropout probability between features and head."""
+    low_level: str = ""
+    """The layer whose output, flattened, is the lower level of features; empty: none is known."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,14 @@ HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 """Groups of heads: FedTGP's heterogeneous classifiers; client i gets head i modulo the group's size."""
 
 
-def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable[[Builder], Builder]:
+def register(
+    paper: str, images: bool = False, dropout: float = 0.0, low_level: str = ""
+) -> Callable[[Builder], Builder]:
     """Returns a decorator: the function's name is the key, its docstring's first line the description."""
 
     def add(build: Builder) -> Builder:
         about = (build.__doc__ or "").strip().splitlines()[0]
-        ARCHITECTURES[build.__name__] = Architecture(build, about, paper, images, dropout)
+        ARCHITECTURES[build.__name__] = Architecture(build, about, paper, images, dropout, low_level)
         return build
 
     return add
@@ -68,7 +72,7 @@ def find_architecture(name: str) -> Architecture:
     build = import_object("models", name)
     if not callable(build):
         raise BadInput(f"models: {name} is not a function (shape, features) → network")
-    return Architecture(build, "your own", "–")
+    return Architecture(build, "your own", "–", low_level=getattr(build, "low_level", ""))
 
 
 def is_user_defined(architecture: str) -> bool:
