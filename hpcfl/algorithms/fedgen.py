@@ -150,10 +150,8 @@ class FedGen(SharedHead):
         losses = []
         for noise_BN, y_B in zip(noise_SBN, y_SB, strict=True):
             z_BD = self.generator(inputs(noise_BN, y_B, classes))
-            logit_BK = sum(
-                weight * self._logits(values, z_BD) for weight, values in zip(weight_U, heads, strict=True)
-            )
-            loss = cross_entropy(logit_BK, y_B)
+            logits = [weight * self._logits(each, z_BD) for weight, each in zip(weight_U, heads, strict=True)]
+            loss = cross_entropy(torch.stack(logits).sum(0), y_B)
             adam.zero_grad()
             loss.backward()
             adam.step()

@@ -95,7 +95,7 @@ class FedMpsOptions(Section):
     server_epochs: Count = 6
     """Epochs over the uploaded prototypes per round."""
     server_batch: Count = 4
-    """Prototypes per step of the server."""
+    """Uploaded prototypes per step of the server's Adam."""
 
 
 BASELINES = {

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from hpcfl.utils.seeds import generator, key
 from tests.reference.baselines import LgFedAvg, copy
-from tests.reference.federation import Federation
+from tests.reference.federation import Federation, no_loss
 
 
 class FedGen(LgFedAvg):
@@ -20,7 +20,8 @@ class FedGen(LgFedAvg):
         self.noise, self.steps, self.lr = noise, server_steps, server_lr
         torch.manual_seed(key(clients.seed, "start generator"))
         d, inputs = clients.features, noise + clients.classes
-        self.g = nn.Sequential(nn.Linear(inputs, d), nn.BatchNorm1d(d), nn.ReLU(), nn.Linear(d, d)).train()
+        self.first = nn.Linear(inputs, d)
+        self.g = nn.Sequential(self.first, nn.BatchNorm1d(d), nn.ReLU(), nn.Linear(d, d)).train()
         self.count: dict[int, Tensor] = {}
 
     def make(self, noise: Tensor, y: Tensor) -> Tensor:
@@ -37,12 +38,13 @@ class FedGen(LgFedAvg):
                 y = torch.multinomial(pooled.double(), size, replacement=True)
                 return cross_entropy(head(self.make(torch.rand(size, self.noise), y).detach()), y)
 
-            self.losses[i] = self.clients.train(t, i, *([loss] if t else []))
+            self.losses[i] = self.clients.train(t, i, loss if t else no_loss)
             self.count[i] = torch.bincount(self.clients.train_data[i][1], minlength=classes)
 
     def run_round(self, t: int) -> None:
         super().run_round(t)
-        pooled, rng = sum(self.count.values()).numpy(), generator(self.clients.seed, "generator", t)
+        rng = generator(self.clients.seed, "generator", t)
+        pooled = torch.stack([*self.count.values()]).sum(0).numpy()
         size = self.steps, self.clients.settings.batch_size
         y = torch.from_numpy(rng.choice(len(pooled), size, p=pooled / pooled.sum()))
         noise = torch.from_numpy(rng.random((*size, self.noise), dtype=np.float32))
@@ -60,4 +62,4 @@ class FedGen(LgFedAvg):
 
     def sent(self) -> list[Tensor]:
         """The head, and after the first round the first of the generator's parameters, too."""
-        return [*super().sent(), self.g[0].weight.detach()] if self.count else super().sent()
+        return [*super().sent(), self.first.weight.detach()] if self.count else super().sent()
