@@ -71,8 +71,8 @@ class ModelsConfig(Section):
     """Architectures by name or import path (package.module:function), instead of a group."""
     weights: Weights | None = None
     """Number of clients per turn for each architecture of the list; default: one each."""
-    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4"] = "linear"
-    """Classifier on the features: linear; mlp…: with a hidden layer of that size; htc4: all four in turn."""
+    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4", "unit"] = "linear"
+    """Head: linear; mlp…: a hidden layer of that size; htc4: all four in turn; unit: normalises features."""
     features: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Number d of features, which prototypes have too, equal for all clients (512; 32 for points)."""
     pretrained: dict[str, str] = Field(default_factory=dict)
