@@ -50,6 +50,8 @@ class PlainLoop:
                 loss = loss + sum(weight * term for weight, term in local_loss(z_BD, y_B).values())
                 optimiser.zero_grad()
                 loss.backward()
+                if self.plan.train.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), self.plan.train.clip_norm)
                 optimiser.step()
                 total += loss.detach() * len(which)
         network.eval()

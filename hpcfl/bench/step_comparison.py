@@ -36,7 +36,7 @@ class StepComparison:
 
     def __init__(self, plan: RunPlan, device: torch.device, each: bool):
         config = plan.config
-        self.options = all_step_options(config.runtime, device.type, plan.architectures)
+        self.options = all_step_options(config.runtime, device.type, plan.architectures, plan.train.clip_norm)
         self.algorithm = PrototypeAlgorithm(plan, device)
         present_K = torch.ones(plan.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(plan.dims), present_K).to(device)

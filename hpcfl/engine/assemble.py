@@ -54,9 +54,10 @@ def assemble(
         [network_costs[client.architecture].flops * len(client.train) for client in plan.clients],
         [plan.architectures.index(client.architecture) for client in plan.clients],
     )
-    options = all_step_options(runtime, device.type, plan.architectures)
+    options = all_step_options(runtime, device.type, plan.architectures, plan.train.clip_norm)
     with comm.raise_on_all():  # a user's network may be missing on one node
         algorithm = build_algorithm(plan, device)
+        algorithm.pretrained = pretrained
         layouts = ClientLayouts(plan, algorithm, options)
     sizes = [layouts.layout(i).nbytes for i in range(len(plan.clients))]
     placement = place_clients(comm, runtime, cost_model, device, sizes)

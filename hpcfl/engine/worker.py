@@ -40,7 +40,7 @@ class Worker:
         nbytes = max((layouts.buffer_bytes(name) for name in names), default=0)
         self.buffer = empty_vector(nbytes, ctx.device)
         self.networks = {
-            name: bind_network(name, layouts, self.buffer, plan.config.train, ctx.step_options[name])
+            name: bind_network(name, layouts, self.buffer, plan.train, ctx.step_options[name])
             for name in names
         }
         self.metrics = RankMetrics(run_metrics(plan), dimension_sizes(plan))
@@ -59,7 +59,7 @@ class Worker:
         client = self._load(t, i)
         upload: Payload = {}
         client.metrics["trained"] = True
-        if not client.bound.diverged:
+        if not client.bound.diverged or self.algorithm.recovers:
             self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
             losses = self.algorithm.train(client, self.download)
@@ -74,7 +74,10 @@ class Worker:
             client.blocks["diverged"].fill_(diverged)
             if not diverged:
                 client.metrics["head_norms"] = client.network.head_norms().cpu().numpy()
-            self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
+            if diverged and self.algorithm.recovers:  # all else stays as it was before the round
+                self.ctx.records.state_block(i, "diverged").fill_(True)
+            else:
+                self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
             client.metrics["seconds"] = time.perf_counter() - start
         self.cpu_on_clients += time.process_time() - cpu
         return ClientUpload(i, client.bound.diverged, {} if client.bound.diverged else upload)
@@ -89,9 +92,12 @@ class Worker:
         """Completes client i's evaluation of round t with the download that followed it."""
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
         client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
-        if changes != "nothing" and not diverged:
-            client = self._load(t, i, extractor=changes == "network")
-            self.algorithm.apply_download(client, self.download)
+        diverged = diverged and not self.algorithm.recovers
+        whole = changes == "network" or self.ctx.plan.config.log.train_accuracy
+        if (whole or changes == "head") and not diverged:
+            client = self._load(t, i, extractor=whole)
+            if changes != "nothing":
+                self.algorithm.apply_download(client, self.download)
         z_ND = self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
         if self.sent[0] != t:
             self.sent = t, sent_samples(self.ctx.plan, t)

@@ -11,11 +11,11 @@ import torch
 
 from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.algorithms.build import build_algorithm
-from hpcfl.exchange.codec import Codec
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine
+from hpcfl.plan.memory import MemoryEstimate, Messages
 from hpcfl.runtime.devices import device_for
 from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
 from hpcfl.training.client_layout import ClientLayouts
@@ -27,17 +27,6 @@ BACKWARD = 2
 """Cost of a backward pass in forward passes: gradients of inputs and of parameters."""
 CUDA_CONTEXT_BYTES = 400 * 2**20
 """Bytes that a CUDA context takes on a device, per rank."""
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes by purpose."""
-
-    parts: Mapping[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.parts.values())
 
 
 @dataclass
@@ -89,14 +78,23 @@ class Forecast:
 
     @property
     def flops(self) -> tuple[float, float]:
-        """Mean FLOPs per round: training with the prototype pass, and evaluation of changed clients."""
-        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.plan.clients])
+        """Mean FLOPs per round: training with the passes after it, and evaluation of changed clients.
+
+        A download that changes the network evaluates all clients once more, and log.train_accuracy all of
+        them on their training samples.
+        """
+        tests_M = np.array(
+            [float(self._cost(c.id).flops) * (len(c.test) + len(c.validation)) for c in self.plan.clients]
+        )
+        every_time = self.work_M.sum() if self.plan.config.log.train_accuracy else 0.0
+        if self.algorithm.download_changes == "network":
+            every_time += tests_M.sum()
         train, evaluate, changed = 0.0, 0.0, set(range(len(tests_M)))
         for t, selected in enumerate(self.participants):
             train += self.work_M[selected].sum() * self.passes
             changed |= set(selected.tolist())
             if self.plan.config.evaluates(t):
-                evaluate += tests_M[sorted(changed)].sum()
+                evaluate += tests_M[sorted(changed)].sum() + every_time
                 changed.clear()
         return train / len(self.participants), evaluate / len(self.participants)
 
@@ -106,22 +104,8 @@ class Forecast:
 
     @property
     def bytes(self) -> tuple[float, float]:
-        """Mean bytes up and down in a round after the first, as the papers count.
-
-        They are 0 where the download is made once.
-        """
-        if self.algorithm.receivers == "once":
-            return 0.0, 0.0
-        up, down = (
-            Codec(arrays()) for arrays in (self.algorithm.upload_arrays, self.algorithm.download_arrays)
-        )
-        owned_MK = self.plan.class_counts_MK > 0
-        up_M = np.array([up.expected_bytes(owned_K) for owned_K in owned_MK])
-        receivers = len(self.participants[0]) if self.algorithm.receivers == "participants" else len(owned_MK)
-        return (
-            float(np.mean([up_M[selected].sum() for selected in self.participants])),
-            float(receivers * down.expected_bytes(np.any(owned_MK, axis=0))),
-        )
+        """Mean bytes up and down in a round after the first, as the papers count."""
+        return self.messages.counted
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
         """Returns the mean length of a round and its mean imbalance (1: perfectly balanced).
@@ -162,7 +146,7 @@ class Forecast:
 
     @property
     def round_seconds(self) -> float | None:
-        """Expected seconds of a round's training and prototypes, from times measured on this machine."""
+        """Expected seconds of a round's training and passes after it, from times measured on this machine."""
         if not self.seconds_per_sample:
             return None
         per_M = np.array([self.seconds_per_sample[c.architecture] * len(c.train) for c in self.plan.clients])
@@ -174,10 +158,24 @@ class Forecast:
     def layouts(self) -> ClientLayouts:
         return ClientLayouts(self.plan, self.algorithm)
 
+    @cached_property
+    def messages(self) -> Messages:
+        return Messages(self.plan, self.algorithm, self.participants)
+
     def rank_memory(self, pool: int) -> MemoryEstimate:
         """Memory of a rank while it trains the largest client of its pool; with a GPU, the host's part."""
-        parts = {"program": self.program_bytes[0]}
+        clients, ranks = self.clients_of(pool), len(self.pools[pool].ranks)
+        messages = self.messages.workers(clients, ranks) // ranks
+        parts = {"program": self.program_bytes[0], "messages": messages}
         return MemoryEstimate(parts | self._training(pool) if self.on_cpu(pool) else parts)
+
+    def server_memory(self) -> MemoryEstimate:
+        """Memory of rank 0, which trains no clients unless it is alone."""
+        messages = self.messages.server(self.machine.ranks == 1)
+        if self.machine.ranks > 1:
+            return MemoryEstimate({"program": self.program_bytes[0], "messages": messages})
+        parts = self.rank_memory(0).parts
+        return MemoryEstimate({**parts, "messages": parts["messages"] + messages})
 
     def _training(self, pool: int) -> dict[str, int]:
         """Returns the bytes that training the largest clients of a pool needs."""
@@ -199,6 +197,10 @@ class Forecast:
             "arena": self.arena(node),
             "data": self.plan.data.x.nbytes * (1 if self.plan.data.file else ranks),
         }
+        pools = {number: pool for number, pool in enumerate(self.pools) if pool.node == node}
+        messages = [self.messages.workers(self.clients_of(n), len(pool.ranks)) for n, pool in pools.items()]
+        server = self.messages.server(self.machine.ranks == 1) if node == self.machine.node(0) else 0
+        parts["messages"] = sum(messages) + server
         training = [
             self._training(number)
             for number, pool in enumerate(self.pools)
@@ -223,7 +225,9 @@ class Forecast:
     def _gradients(self, i: int, device: str) -> int:
         """Returns the bytes of a client's gradients, unless the step frees them at once, and velocities."""
         config, kind = self.plan.config, device.partition(":")[0]
-        kept = not step_options(config.runtime, kind, self.plan.clients[i].architecture).direct
+        kept = not step_options(
+            config.runtime, kind, self.plan.clients[i].architecture, self.plan.train.clip_norm
+        ).direct
         return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:

@@ -58,24 +58,27 @@ class StepOptions:
         return sgd
 
 
-def step_options(runtime: RuntimeConfig, device: str, architecture: str) -> StepOptions:
+def step_options(
+    runtime: RuntimeConfig, device: str, architecture: str, clip_norm: float = 0.0
+) -> StepOptions:
     """Returns the options of an architecture on a device type, cpu or cuda.
 
     A user's own network is trained plainly unless runtime.step = 'direct': it may depend on the memory format
-    (`view` after a convolution) or use the weights of a layer directly.
+    (`view` after a convolution) or use the weights of a layer directly. Gradients can be clipped only if none
+    was applied before the norm of all is known.
     """
     bfloat16 = runtime.precision == "bfloat16"
-    safe = device == "cpu" and not bfloat16 and not is_user_defined(architecture)
+    safe = device == "cpu" and not bfloat16 and not is_user_defined(architecture) and not clip_norm
     direct = runtime.step == "direct" or (runtime.step == "auto" and safe)
     channels_last = direct or (bfloat16 and not is_user_defined(architecture))
     return StepOptions(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
 
 
 def all_step_options(
-    runtime: RuntimeConfig, device: str, architectures: Iterable[str]
+    runtime: RuntimeConfig, device: str, architectures: Iterable[str], clip_norm: float = 0.0
 ) -> dict[str, StepOptions]:
     """Returns the options of each architecture of a run."""
-    return {name: step_options(runtime, device, name) for name in architectures}
+    return {name: step_options(runtime, device, name, clip_norm) for name in architectures}
 
 
 def describe_options(options: Mapping[str, StepOptions]) -> str:

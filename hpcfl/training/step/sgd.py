@@ -26,6 +26,7 @@ class Sgd:
     def __init__(self, network: nn.Module, settings: TrainConfig):
         self.parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
         self.lr, self.momentum = settings.lr, settings.momentum
+        self.clip_norm = settings.clip_norm
         self.velocity: dict[Tensor, Tensor] = {}
 
     def reset(self) -> None:
@@ -33,8 +34,10 @@ class Sgd:
         self.velocity.clear()
 
     def step(self, loss: Tensor) -> None:
-        """Computes the gradients of the loss, updates the parameters and drops the gradients."""
+        """Computes the gradients of the loss, clips them, updates the parameters and drops the gradients."""
         loss.backward()
+        if self.clip_norm:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
         self._update_all()
 
     def _update_all(self) -> None:
