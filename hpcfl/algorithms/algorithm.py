@@ -111,6 +111,9 @@ class Algorithm(ABC):
         """Returns values of the log that are known when round t starts, given the receiving participants."""
         return {}
 
+    def drop_diverged(self, diverged_M: np.ndarray) -> None:  # noqa: B027
+        """Drops what the server keeps of clients that have diverged so far; called before `aggregate`."""
+
     @abstractmethod
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         """Returns the next download from the last one and the uploads of round t, in client order.

@@ -46,10 +46,11 @@ class Evaluator:
 
     def evaluate_download(
         self, client: LocalClient, record: dict[str, Tensor], diverged: bool, download: Payload
-    ) -> None:
+    ) -> Tensor:
         """Measures a client's accuracies, now that the download that follows its round is here.
 
-        If the download changes the head or the network, it has been applied to the client.
+        If the download changes the head or the network, it has been applied to the client. Returns its test
+        features.
         """
         i, metrics = client.id, client.metrics
         by_head, *by_name = record["correct"].tolist()
@@ -71,6 +72,7 @@ class Evaluator:
                 metrics[f"accuracy_{name}"] = correct / tests
         for name, predicted_N in self.algorithm.predict_by_download(i, z_ND, download).items():
             metrics[f"accuracy_{name}"] = 0.0 if diverged else num_correct(predicted_N, labels_N) / tests
+        return z_ND
 
 
 @torch.no_grad()

@@ -40,7 +40,8 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
                     for i in queue.own_share():
                         worker.evaluate_download(t - 1, i)
                 saved = checkpoints.pop_saved(wait=ControlFlags.STOP in flags)
-                report = RankReport(worker.pop_cpu_seconds(), saved, worker.metrics.pop())
+                measured = worker.metrics.pop(), worker.features.pop()
+                report = RankReport(worker.pop_cpu_seconds(), saved, *measured)
                 _, reports = comm.gather(ControlFlags.GO, report.encode())
             if server:
                 server.close_row(t - 1, reports, stopwatch)

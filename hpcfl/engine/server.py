@@ -90,6 +90,7 @@ class Server:
         for upload in uploads:
             self.diverged_M[upload.client] |= upload.diverged
         uploads = [upload for upload in uploads if upload.payload]
+        self.algorithm.drop_diverged(self.diverged_M.copy())
         new = self.algorithm.aggregate(t, current, uploads)
         if not isinstance(new, Mapping):
             raise TypeError(f"{self.plan.spec.algorithm}: `aggregate` must return a payload, not {new!r}")
@@ -125,7 +126,7 @@ class Server:
 
     def close_row(self, t: int, messages: list[np.ndarray], stopwatch: Stopwatch) -> None:
         """Completes round t's row with the reports of all ranks, and logs and shows it."""
-        comm, metrics = self.ctx.comm, self.metrics.build(messages)
+        comm, metrics = self.ctx.comm, self.metrics.build(t, messages, self.row)
         self.ctx.costs.measure(metrics.row["/client/seconds"])
         self.row |= metrics.row
         self.row |= self._best(t)

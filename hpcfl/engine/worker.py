@@ -12,8 +12,10 @@ from hpcfl.engine.evaluator import Evaluator
 from hpcfl.engine.rank_report import CpuSeconds
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Payload, copy_to, is_finite
+from hpcfl.federation.sent_features import Selection, sent_samples
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
+from hpcfl.metrics.features import RankFeatures
 from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.bound_network import bind_network
@@ -42,6 +44,9 @@ class Worker:
             for name in names
         }
         self.metrics = RankMetrics(run_metrics(plan), dimension_sizes(plan))
+        self.features = RankFeatures(plan.dims[1])
+        self.sent: tuple[int, Selection] = -1, ()
+        """A round, and the test samples whose features are sent after it."""
         self.cpu_on_clients, self.cpu_reported = 0.0, time.process_time()
 
     def receive(self, download: Payload) -> None:
@@ -87,7 +92,11 @@ class Worker:
         if changes != "nothing" and not diverged:
             client = self._load(t, i, extractor=changes == "network")
             self.algorithm.apply_download(client, self.download)
-        self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
+        z_ND = self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
+        if self.sent[0] != t:
+            self.sent = t, sent_samples(self.ctx.plan, t)
+        if len(sample_R := self.sent[1][i]) and not diverged:
+            self.features.add(i, sample_R, z_ND.cpu().numpy()[sample_R])
         self.cpu_on_clients += time.process_time() - cpu
 
     def pop_cpu_seconds(self) -> CpuSeconds:

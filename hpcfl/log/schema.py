@@ -46,6 +46,12 @@ BASE_METRICS = (
         evaluated("silhouette", "mean"),
     ),
     declare(
+        "/round/silhouette_pooled",
+        "round",
+        "f8",
+        "that of ≤ 2,000 test features of all clients; NaN: round not saved",
+    ),
+    declare(
         "/round/personalisation", "round", "f8", "distance of head norms and class counts; 0: proportional"
     ),
     declare("/round/bytes_up", "round", "i8", "bytes of uploads, as papers count; prototypes: Σ K_i·d·4"),
@@ -131,7 +137,14 @@ BASE_METRICS = (
 METRICS = (*BASE_METRICS, *PROTOTYPE_METRICS, *BASELINE_METRICS)
 """All metrics that are known: a log of any method holds the first, and those that its method declares."""
 
-COMPONENT_NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
+ONLY_SAVED = frozenset({"/round/silhouette_pooled"})
+"""Datasets by round that are NaN in rounds that are not saved."""
+
+COMPONENT_NAMES = {
+    "statistic": ("least", "mean", "largest"),
+    "pair": ("margin", "distance"),
+    "party": ("global", "clients"),
+}
 """Names of the components along dimensions that are not an index."""
 
 ROUND_PARTS = ("train", "comm", "refine", "evaluate", "log")

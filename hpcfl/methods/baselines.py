@@ -6,16 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hpcfl.config.section import Positive, Section, Weight
+from hpcfl.config.section import Count, Positive, Section, Weight
 from hpcfl.methods.declared_metrics import ACCURACY_TRAINED, DISTILL_METRICS, SERVER_METRICS
 from hpcfl.methods.spec import AlgorithmSpec
 
 
 class FedGhOptions(Section):
     server_lr: Positive = 0.01
-    """Learning rate of the server's SGD, which is new in each round."""
+    """Learning rate of the server's SGD, which is new in each round; unset: train.lr."""
     server_epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Epochs over the uploaded prototypes per round."""
+    server_batch: Count | None = None
+    """Uploaded prototypes per step of the server's SGD; unset: train.batch_size."""
 
 
 class FedDistillOptions(Section):

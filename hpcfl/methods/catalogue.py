@@ -115,7 +115,8 @@ def _prototype_spec(entry: PrototypeSpec, settings: MethodConfig, data: str) -> 
             raise BadInput(f"method.forget = true: method {settings.name!r} has no global prototypes")
         return replace(entry, **slots)
     if settings.distance not in (None, entry.distance) and settings.weight is None:
-        weight = find_part("distance", str(settings.distance)).weight
+        distance = str(settings.distance)
+        weight = entry.weights.get(distance, find_part("distance", distance).weight)
         if weight is None:
             raise BadInput(f"method.distance = {settings.distance!r}: needs its own method.weight")
         slots["weight"] = weight

@@ -14,6 +14,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "refine": tuple(REFINEMENTS),
     "aggregate": tuple(AGGREGATES),
     "anchor": get_args(AnchorName),
+    "initial": ("random",),
     "distance": tuple(DISTANCES),
     "scale": (2.0,),
     "sparsity": (0.5,),

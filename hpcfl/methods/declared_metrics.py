@@ -105,17 +105,28 @@ PROTOTYPE_METRICS = (
         "f4",
         "uploads as sent; only if log.local_prototypes",
     ),
-    declare("/prototypes/margin", "round class", "f8", "distance to the nearest other class; NaN: none"),
+    declare(
+        "/prototypes/margin",
+        "round class",
+        "f8",
+        "distance of global prototypes, before γ, to the nearest other class; NaN: none",
+    ),
     declare("/prototypes/margin_normalised", "round class", "f8", "margin ÷ the largest margin of the round"),
     declare(
         "/prototypes/margin_clients",
         "round class",
         "f8",
-        "largest margin of participants' local prototypes",
+        "largest margin of participants' local prototypes as sent (masked), ÷ γ",
         trained("margin", "max"),
     ),
     declare(
         "/prototypes/margin_clients_normalised", "round class", "f8", "the same ÷ the largest of the round"
+    ),
+    declare(
+        "/prototypes/margin_common",
+        "round class party",
+        "f8",
+        "margin and margin_clients ÷ the largest of both: global, clients",
     ),
     declare(
         "/prototypes/dead",

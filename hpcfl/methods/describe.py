@@ -90,9 +90,10 @@ def _fields(options: type[Section], values: Mapping[str, Any] | None = None) -> 
 
 
 def _default(field: FieldInfo, name: str, values: Mapping[str, Any]) -> str:
-    if name in values:
-        return str(values[name])
-    return "required" if field.is_required() else str(field.get_default(call_default_factory=True))
+    if name not in values and field.is_required():
+        return "required"
+    value = values[name] if name in values else field.get_default(call_default_factory=True)
+    return "unset" if value is None else str(value)
 
 
 def type_text(field: FieldInfo) -> str:

@@ -31,6 +31,7 @@ def test_a_whole_algorithm():
     assert [row[:3] for row in rows] == [
         ("method.server_lr", "float > 0", "0.01"),
         ("method.server_epochs", "int ≥ 1", "1"),
+        ("method.server_batch", "int ≥ 1", "unset"),
     ]
     assert rows[1][3] == "Epochs over the uploaded prototypes per round."
 

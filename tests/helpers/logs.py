@@ -15,7 +15,16 @@ from hpcfl.metrics.metric import STRING
 from hpcfl.watch.render import rows
 from hpcfl.watch.status import RunStatus
 
-SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "pair": 2, "uploader": 1, "iteration": 2}
+SIZES = {
+    "client": 3,
+    "class": 4,
+    "feature": 2,
+    "statistic": 3,
+    "pair": 2,
+    "party": 2,
+    "uploader": 1,
+    "iteration": 2,
+}
 HEARTBEAT = Heartbeat(time=1e9, round=7, part="train", missing=(2, 4, 5, 6), since=1e9 - 30)
 
 
