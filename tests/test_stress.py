@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from tests.helpers.mpi import ROOT
 from tests.stress import failures, full_disks, kills, study_kills
 from tests.stress.attempts import run_forked
+from tests.stress.mutations.__main__ import Trial
 from tests.stress.mutations.__main__ import main as mutations
 from tests.stress.mutations.kinds import KINDS
 from tests.stress.slurm import install
@@ -67,6 +69,22 @@ def test_a_few_damaged_files(kind: str):
     said = run("mutations", "--kind", kind, "--count", "6", "--seed", "1")
     assert said.startswith(f"6 damaged {kind}: ")
     assert said.endswith("; 0 not as they must be (seed 1)\n")
+
+
+def test_a_hang_is_one_if_it_comes_again(monkeypatch, capsys: pytest.CaptureFixture[str]):
+    """The first file hangs once, the second one always; each trial of a file damages it in the same way."""
+    ends, seen = iter(["HANG", "refused", "HANG", "HANG"]), []
+
+    def outcome(trial: Trial, rng: random.Random) -> tuple[str, str]:
+        seen.append(rng.random())
+        return next(ends), ""
+
+    monkeypatch.setattr(Trial, "__init__", lambda *_: None)
+    monkeypatch.setattr(Trial, "outcome", outcome)
+    assert mutations(["--count", "2"]) == 1
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+    said = "file 1: HANG\n\n2 damaged logs: 1 refused, 1 HANG; 1 not as they must be (seed 0)\n"
+    assert capsys.readouterr().out == said
 
 
 def test_files_without_a_digest_are_those_of_hdf5(capsys: pytest.CaptureFixture[str]):

@@ -43,6 +43,8 @@ class PartitionConfig(Section):
     """Split to use exactly: an .npz with train_0, test_0, train_1, …; sets partition.name to file."""
     train_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.75
     """Share of a client's samples for training; the rest is for testing."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of a client's training samples that is set apart to select a round; 0: none."""
     style: Literal["stratified", "published"] = "stratified"
     """stratified (same train fraction in every class), or published (same draws as the papers' code)."""
     min_samples: Count | None = None
@@ -74,6 +76,8 @@ class ModelsConfig(Section):
     """By architecture: a file of weights, or the name of torchvision weights in the local cache."""
     same_start: bool = False
     """Whether clients of the same architecture start from the same parameters."""
+    style: Literal["default", "published"] = "default"
+    """published: networks as in the papers' code, as far as they differ; docs/models.md lists these."""
 
 
 class TrainConfig(Section):
@@ -124,6 +128,12 @@ class LogConfig(Section):
     """Save the clients' uploads with the global prototypes (clients × K × d floats each time)."""
     distances: bool = False
     """Save the pairwise distances of every thomson iteration with the global prototypes."""
+    train_accuracy: bool = False
+    """Evaluate all clients on their training samples too: one more pass over them per evaluated round."""
+    features_at: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=list)
+    """Rounds (from 1) after which test features are saved, as [10, 50, 75, 100]; they are evaluated too."""
+    features_per_class: Count = 50
+    """Most test samples of each class, over all clients together, whose features are saved."""
 
 
 class RuntimeConfig(Section):
@@ -199,7 +209,11 @@ class Config(Section):
 
     def evaluates(self, round_: int) -> bool:
         """Returns whether all clients are evaluated after this round (counted from 0)."""
-        return self._due(round_, self.log.evaluate_every)
+        return self._due(round_, self.log.evaluate_every) or self.saves_features(round_)
+
+    def saves_features(self, round_: int) -> bool:
+        """Returns whether the log saves test features of this round (counted from 0)."""
+        return round_ + 1 in self.log.features_at
 
     def saves_prototypes(self, round_: int) -> bool:
         """Returns whether the log saves the global prototypes of this round (counted from 0)."""

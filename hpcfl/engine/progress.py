@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from hpcfl.comm.launcher import Launcher
+from hpcfl.errors import printable
 from hpcfl.utils.formatting import format_bytes, format_percent, print_line
 
 WIDE = 100
@@ -84,7 +85,8 @@ class ProgressBar(ProgressLines):
         self.progress.stop()
 
     def print(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        safe = printable(text, keep="\n")
+        self.progress.console.print(safe, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def show_row(self, t: int, row: Mapping[str, Any]) -> None:
         self.progress.update(self.task, completed=t + 1, description=describe_row(row), refresh=True)

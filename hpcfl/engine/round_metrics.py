@@ -13,7 +13,7 @@ from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.checkpoint.saved_client import SavedClient
 from hpcfl.engine.rank_report import CpuSeconds, decode_report
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.federation.sent_features import pooled_samples
+from hpcfl.federation.sent_features import pooled_samples, saved_features
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
 from hpcfl.methods.metrics import personalisation, silhouette
@@ -32,6 +32,8 @@ class RoundMetrics:
     cpu: CpuSeconds
     saved: list[Sequence[SavedClient]]
     """By rank: the clients that it has saved of the checkpoint that is being written."""
+    chosen: Row
+    """Values of the log by path that only rounds of log.features_at have; empty in other rounds."""
 
 
 class RoundMetricsBuilder:
@@ -41,6 +43,7 @@ class RoundMetricsBuilder:
         self.plan, self.algorithm = plan, algorithm
         self.count_MK = plan.class_counts_MK
         self.tests_M = np.array([len(client.test) for client in plan.clients])
+        self.validation_M = np.array([len(client.validation) for client in plan.clients])
         self.gatherer = MetricsGatherer(run_metrics(plan), dimension_sizes(plan), self.count_MK.sum(1))
 
     @property
@@ -61,12 +64,18 @@ class RoundMetricsBuilder:
             "/round/personalisation": personalisation(self.head_norm_MK, self.count_MK),
             "/round/silhouette_pooled": self._pooled_silhouette(features.of(pooled_samples(self.plan, t))),
         }
-        row |= self._accuracies(row, evaluated=bool(records["evaluated"].any()))
+        evaluated = bool(records["evaluated"].any())
+        row |= self._accuracies(row, evaluated)
+        if self.plan.has_validation:
+            row |= self._validation_accuracies(row, evaluated)
         row |= self.algorithm.derived_values(server | row)
         cpu = CpuSeconds(
             sum(report.cpu.on_clients for report in reports), sum(report.cpu.total for report in reports)
         )
-        return RoundMetrics(row, cpu, [report.saved for report in reports])
+        chosen = {}
+        if self.plan.config.saves_features(t):
+            chosen = {"/features/round": t, "/features/test": features.table(saved_features(self.plan, t))}
+        return RoundMetrics(row, cpu, [report.saved for report in reports], chosen)
 
     def _pooled_silhouette(self, rows: FeatureRows) -> float:
         """Returns the silhouette of features of all clients together; NaN without any."""
@@ -82,7 +91,7 @@ class RoundMetricsBuilder:
         return self.plan.data.y[np.array([tests[i][n] for i, n in pairs], dtype=np.int64)]
 
     def _accuracies(self, row: Row, evaluated: bool) -> Row:
-        """Returns the accuracies by the method's own inference; without prototypes nothing is correct."""
+        """Returns the accuracies by the method's own inference; if that is undefined nothing is correct."""
         by_own_M = row[f"/client/accuracy_{self.plan.spec.infer}"]
         if not evaluated:
             return {
@@ -97,3 +106,13 @@ class RoundMetricsBuilder:
             "/round/accuracy_mean": accuracy_M.mean(),
             "/client/accuracy": accuracy_M,
         }
+
+    def _validation_accuracies(self, row: Row, evaluated: bool) -> Row:
+        """Returns the same on validation samples, which some clients may lack."""
+        by_own_M, samples_M = row[f"/client/validation_accuracy_{self.plan.spec.infer}"], self.validation_M
+        accuracy_M, overall = np.full_like(by_own_M, np.nan), np.nan
+        if evaluated:
+            correct_M = np.rint(np.nan_to_num(by_own_M) * samples_M)
+            np.divide(correct_M, samples_M, out=accuracy_M, where=samples_M > 0)
+            overall = correct_M.sum() / samples_M.sum()
+        return {"/round/validation_accuracy": overall, "/client/validation_accuracy": accuracy_M}

@@ -42,6 +42,8 @@ class Server:
         self.diverged_M = np.zeros(clients, dtype=bool)
         self.metrics = RoundMetricsBuilder(ctx.plan, ctx.algorithm)
         self.best, self.best_M = (-1, -1.0), np.full(clients, np.nan)
+        self.selected = -1, -1.0
+        """The round of the best validation accuracy so far, and that accuracy."""
         self.status, self.round_started = "running", time.perf_counter()
 
     def _set_download(self, download: Payload) -> None:
@@ -142,7 +144,7 @@ class Server:
             self.saved[path] = self.row.pop(path)
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with stopwatch.part("log"):
-            self.log.append(self.row, self.saved if saves else {})
+            self.log.append(self.row, self.saved if saves else {}, metrics.chosen)
             self.show_row(t, self.row)
         self.row, self.saved = {}, {}
         with stopwatch.part("log"):
@@ -164,6 +166,8 @@ class Server:
             "best": np.array(self.best, dtype=np.float64),
             "best_of_clients": self.best_M,
         }
+        if self.plan.has_validation:
+            own["selected"] = np.array(self.selected, dtype=np.float64)
         method = {f"method.{name}": value.cpu().numpy() for name, value in self.algorithm.state().items()}
         return (
             own | method | {f"latest.{name}": value for name, value in self.metrics.gatherer.latest.items()}
@@ -176,6 +180,8 @@ class Server:
         for name, values in self.metrics.gatherer.latest.items():
             values[:] = state[f"latest.{name}"]
         self.best = int(state["best"][0]), float(state["best"][1])
+        if self.plan.has_validation:
+            self.selected = int(state["selected"][0]), float(state["selected"][1])
         self._set_download(self.ctx.download_codec.decode(state["download"]))
 
     def summary(self) -> str:
@@ -188,11 +194,19 @@ class Server:
             return done
         last, best = int(evaluated[-1]), int(np.nanargmax(accuracy))
         when = "" if last == len(accuracy) - 1 else f" in round {last + 1}"
-        return f"{done}; accuracy {accuracy[last]:.2%}{when}, best {accuracy[best]:.2%} in round {best + 1}"
+        line = f"{done}; accuracy {accuracy[last]:.2%}{when}, best {accuracy[best]:.2%} in round {best + 1}"
+        if (chosen := self.selected[0]) < 0:
+            return line
+        return f"{line}; validation selects round {chosen + 1}: {accuracy[chosen]:.2%}"
 
     def _best(self, t: int) -> Row:
-        """Returns the best round and every client's best accuracy, up to now."""
+        """Returns the best round, each client's best accuracy, and the round that validation selects."""
         if self.row["/round/accuracy"] > self.best[1]:
             self.best = t, float(self.row["/round/accuracy"])
         self.best_M = np.fmax(self.best_M, self.row["/client/accuracy"])
-        return {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
+        row = {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
+        if not self.plan.has_validation:
+            return row
+        if self.row["/round/validation_accuracy"] > self.selected[1]:
+            self.selected = t, float(self.row["/round/validation_accuracy"])
+        return row | {"/round/selected": self.selected[0]}

@@ -89,9 +89,11 @@ class Worker:
         """Completes client i's evaluation of round t with the download that followed it."""
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
         client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
-        if changes != "nothing" and not diverged:
-            client = self._load(t, i, extractor=changes == "network")
-            self.algorithm.apply_download(client, self.download)
+        whole = changes == "network" or self.ctx.plan.config.log.train_accuracy
+        if (whole or changes == "head") and not diverged:
+            client = self._load(t, i, extractor=whole)
+            if changes != "nothing":
+                self.algorithm.apply_download(client, self.download)
         z_ND = self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
         if self.sent[0] != t:
             self.sent = t, sent_samples(self.ctx.plan, t)

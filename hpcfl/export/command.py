@@ -13,6 +13,7 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.export import csv_files, tensorboard_events
 from hpcfl.log.reader import read_log
+from hpcfl.utils.formatting import print_line
 from hpcfl.utils.hdf5_file import read_regular
 
 WRITERS = {"csv": csv_files.write, "tensorboard": tensorboard_events.write}
@@ -40,7 +41,7 @@ def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
             )
     for run, directory in zip(runs, directories, strict=True):
         files = export(run, kind, directory)
-        print(f"{run}: {', '.join(files)} in {directory}")
+        print_line(f"{run}: {', '.join(files)} in {directory}")
 
 
 def export(path: Path, kind: str, directory: Path) -> list[str]:

@@ -41,6 +41,10 @@ class Client:
     def test(self) -> np.ndarray:
         return self.split.test
 
+    @property
+    def validation(self) -> np.ndarray:
+        return self.split.validation
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -57,7 +61,7 @@ class RunPlan:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """The shape of the prototypes: K classes and D features."""
+        """The numbers of classes and features, K and D."""
         return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
 
     @property
@@ -68,8 +72,13 @@ class RunPlan:
     @property
     def has_characters(self) -> bool:
         """Whether the images are letters or digits, which must not be flipped."""
-        known = KNOWN_DATASETS.get(self.config.data.name)
+        known = KNOWN_DATASETS.get(self.data.original or self.config.data.name)
         return known is not None and known.characters
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there are validation samples."""
+        return any(len(client.validation) for client in self.clients)
 
     @property
     def unowned(self) -> list[int]:
@@ -81,9 +90,13 @@ class RunPlan:
         """Checksums of data, split and pretrained files, which identify a run beside its configuration."""
         digest = hashlib.blake2b(digest_size=16)
         for client in self.clients:
-            for part in (client.split.train, client.split.test, client.split.unlabelled):
+            split = client.split
+            parts = (split.train, split.test, split.unlabelled)
+            for part in (*parts, split.validation) if len(split.validation) else parts:
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
         checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
+        if self.data.original not in ("", self.config.data.name):
+            checksums["original"] = self.data.original  # γ, for one, depends on it
         for name, weights in self.config.models.pretrained.items():
             if (path := self.directory / weights).exists():
                 with open(open_regular(path), "rb") as file:
@@ -112,9 +125,9 @@ def code_checksums(config: Config) -> dict[str, str]:
 def plan_run(config: Config) -> RunPlan:
     """Returns the run that a configuration describes, or raises BadInput."""
     config = check_method(config)
-    method = method_spec(config.method, config.data.name)
     names = client_architectures(config.models)
     data = load_dataset(config.data)
+    method = method_spec(config.method, data.original or config.data.name)
     if config.train.augment and not data.is_images:
         raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
     splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)

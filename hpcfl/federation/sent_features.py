@@ -27,7 +27,31 @@ def pooled_samples(plan: RunPlan, t: int) -> Selection:
     return tuple(part - (end - size) for part, end, size in zip(parts, ends_M, sizes_M, strict=True))
 
 
-SELECTIONS: tuple[Callable[[RunPlan, int], Selection], ...] = (pooled_samples,)
+def saved_samples(plan: RunPlan) -> Selection:
+    """Returns the test samples whose features the log saves: a keyed choice, the same in all its rounds.
+
+    Of each class, at most log.features_per_class pairs of client and sample.
+    """
+    config = plan.config
+    client_P = np.repeat(np.arange(len(plan.clients)), [len(client.test) for client in plan.clients])
+    sample_P = np.concatenate([np.arange(len(client.test)) for client in plan.clients])
+    y_P = plan.data.y[np.concatenate([client.test for client in plan.clients])]
+    chosen_P = np.zeros(len(y_P), dtype=bool)
+    for k in np.unique(y_P) if config.log.features_at else ():
+        pairs = np.flatnonzero(y_P == k)
+        number = min(config.log.features_per_class, len(pairs))
+        chosen_P[generator(config.seed, "saved features", int(k)).choice(pairs, number, replace=False)] = True
+    return tuple(sample_P[chosen_P & (client_P == client)] for client in range(len(plan.clients)))
+
+
+def saved_features(plan: RunPlan, t: int) -> Selection:
+    """Returns the samples whose features the log saves of round t (from 0)."""
+    if plan.config.saves_features(t):
+        return saved_samples(plan)
+    return tuple(np.zeros(0, dtype=np.int64) for _ in plan.clients)
+
+
+SELECTIONS: tuple[Callable[[RunPlan, int], Selection], ...] = (pooled_samples, saved_features)
 """All that rank 0 needs features for."""
 
 

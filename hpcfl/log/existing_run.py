@@ -106,5 +106,7 @@ def earlier_rows(log: Run, round_: int, config: Config, metrics: Iterable[Metric
                 rows[metric.path] = np.where(in_turn, rows[metric.path], np.nan)
         elif metric.dims[0] == "saved":
             rows[metric.path] = log[metric.path][keep]
+        elif metric.dims[0] == "chosen":
+            rows[metric.path] = log[metric.path][log["/features/round"] < done]
     run_id, start = str(log.attributes.get("run_id", "")), str(log.attributes["start"])
     return EarlierRows(run_id, start, int(log.attributes["restarts"]) + 1, rows)

@@ -14,6 +14,7 @@ from hpcfl.config.section import Section
 from hpcfl.errors import unknown
 from hpcfl.methods.catalogue import CATALOGUE, find_method
 from hpcfl.methods.declarations import Part
+from hpcfl.methods.declared_metrics import ACCURACY_TRAINED
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import BASES, find_part, load, registered, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec
@@ -71,6 +72,9 @@ def _declarations(entry: AlgorithmSpec | Part) -> Mapping[str, str]:
 def _options(entry: AlgorithmSpec | Part) -> Rows:
     """Returns the options of an entry: key, type, default and meaning."""
     rows = _fields(entry.Options)
+    if isinstance(entry, AlgorithmSpec) and ACCURACY_TRAINED in entry.metrics:
+        meaning = "Accuracy that counts: by the head after the download, or as trained, before it."
+        rows.append(("method.infer", "head | trained", entry.infer, meaning))
     if not isinstance(entry, PrototypeSpec) or not entry.exchange:
         return rows
     slots = {key: value for key, value in entry.slots().items() if key in MethodConfig.model_fields}

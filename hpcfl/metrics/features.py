@@ -47,6 +47,19 @@ class FeatureRows:
             wanted_R |= (self.client_R == client) & np.isin(self.sample_R, sample_S)
         return FeatureRows(self.client_R[wanted_R], self.sample_R[wanted_R], self.z_RD[wanted_R])
 
+    def table(self, selection: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the features of these samples, given by client, one row each; NaN: they were not sent."""
+        place = {pair: row for row, pair in enumerate(_pairs(selection))}
+        z_SD = np.full((len(place), self.z_RD.shape[1]), np.nan, dtype=np.float32)
+        rows = self.of(selection)
+        at_R = [place[pair] for pair in zip(rows.client_R.tolist(), rows.sample_R.tolist(), strict=True)]
+        z_SD[at_R] = rows.z_RD
+        return z_SD
+
+
+def _pairs(selection: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    return [(client, sample) for client, sample_S in enumerate(selection) for sample in sample_S.tolist()]
+
 
 def decode_features(messages: Sequence[np.ndarray], features: int) -> FeatureRows:
     """Returns the features in the messages of all ranks."""

@@ -55,6 +55,14 @@ def cnn(shape: tuple[int, ...], features: int) -> nn.Module:
     return _cnn(shape, features, TWO_CONVOLUTIONS)
 
 
+@register("FedTGP, FedORGP (4-layer CNN)", images=True, published_form_of="cnn")
+def cnn_published(shape: tuple[int, ...], features: int) -> nn.Module:
+    """cnn whose fully connected layer is 512 wide, pooled to d."""
+    from hpcfl.models.extractor import Extractor
+
+    return Extractor(_cnn(shape, 512, TWO_CONVOLUTIONS), features)
+
+
 @register("FedSAP, FedProto", images=True, dropout=0.5)
 def cnn_femnist(shape: tuple[int, ...], features: int) -> nn.Module:
     """3×3 10, 5×5 20, a fully connected layer, dropout: FedSAP's for FEMNIST (d = 50, 128×128)."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcfl.errors import BadInput
-from hpcfl.models.registry import HEADS, find_architecture, split_name
+from hpcfl.models.registry import HEADS, RELU, find_architecture, split_name
 
 
 class Network(nn.Module):
@@ -26,8 +26,7 @@ class Network(nn.Module):
     @torch.no_grad()
     def head_norms(self) -> Tensor:
         """Returns the norm of each class's weights in the last layer, [K], in float64."""
-        last = self.head[-1] if isinstance(self.head, nn.Sequential) else self.head
-        assert isinstance(last, nn.Linear)
+        last = [layer for layer in self.head.modules() if isinstance(layer, nn.Linear)][-1]
         return last.weight.double().norm(dim=1)
 
     @property
@@ -71,6 +70,8 @@ def build_network(architecture: str, shape: tuple[int, ...], classes: int, featu
         layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
         inputs = width
     layers.append(nn.Linear(inputs, classes))
+    if head.endswith(RELU):
+        layers.append(nn.ReLU(inplace=True))
     return Network(extractor, nn.Sequential(*layers) if len(layers) > 1 else layers[0])
 
 

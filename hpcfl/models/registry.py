@@ -32,6 +32,8 @@ class Architecture:
     """Whether it takes images only."""
     dropout: float = 0.0
     """Dropout probability between features and head."""
+    published_form_of: str = ""
+    """The architecture that this one replaces where `models.style = "published"`."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,21 @@ ARCHITECTURES: dict[str, Architecture] = {}
 GROUPS: dict[str, Group] = {}
 HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (256,), "mlp128": (128,)}
 """Heads by name: the widths of the hidden layers between d features and K classes."""
+RELU = "-relu"
+"""The names of heads with a ReLU after the last layer, too, end with this."""
+HEADS |= {name + RELU: widths for name, widths in HEADS.items()}
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 """Groups of heads: FedTGP's heterogeneous classifiers; client i gets head i modulo the group's size."""
 
 
-def register(paper: str, images: bool = False, dropout: float = 0.0) -> Callable[[Builder], Builder]:
+def register(
+    paper: str, images: bool = False, dropout: float = 0.0, published_form_of: str = ""
+) -> Callable[[Builder], Builder]:
     """Returns a decorator: the function's name is the key, its docstring's first line the description."""
 
     def add(build: Builder) -> Builder:
         about = (build.__doc__ or "").strip().splitlines()[0]
-        ARCHITECTURES[build.__name__] = Architecture(build, about, paper, images, dropout)
+        ARCHITECTURES[build.__name__] = Architecture(build, about, paper, images, dropout, published_form_of)
         return build
 
     return add
@@ -98,9 +105,24 @@ def client_architectures(settings: ModelsConfig) -> tuple[str, ...]:
             names = [group]
         else:
             raise unknown("models.group", group, [*GROUPS, *ARCHITECTURES])
-    heads = HEAD_GROUPS.get(head, (head,))
+    heads: tuple[str, ...] = HEAD_GROUPS.get(head, (head,))
+    if settings.style == "published":
+        names = [_published_form(name) for name in names]
+        heads = tuple(each if head == "linear" else each + RELU for each in heads)
     period = math.lcm(len(names), len(heads))
     return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(period))
+
+
+def _published_form(name: str) -> str:
+    """Returns the form of an architecture that the papers' code has; the same where it has no other."""
+    forms = {entry.published_form_of: form for form, entry in ARCHITECTURES.items()}
+    return forms.get(name, name)
+
+
+def base_name(extractor: str) -> str:
+    """Returns the architecture of which an extractor is the published form; else the extractor itself."""
+    known = ARCHITECTURES.get(extractor)
+    return known.published_form_of if known and known.published_form_of else extractor
 
 
 def full_name(extractor: str, head: str) -> str:

@@ -15,10 +15,11 @@ from rich.table import Table
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
 from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
-from hpcfl.models.registry import split_name
+from hpcfl.models.registry import base_name, split_name
 from hpcfl.plan.forecast import Forecast, MemoryEstimate
 from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
 from hpcfl.plan.warnings import warnings
@@ -120,6 +121,8 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "bytes_down": down,
         "flops_train": train,
         "flops_evaluate": evaluate,
+        "log_bytes": expected_log_size(forecast.plan),
+        "samples": _samples(forecast.plan),
         "imbalance": forecast.imbalance,
         "round_seconds": forecast.round_seconds,
         "architectures": {name: vars(cost) for name, cost in forecast.costs.items()},
@@ -156,7 +159,7 @@ def _architectures(forecast: Forecast) -> Table:
     )
     counts = Counter(client.architecture for client in forecast.plan.clients)
     for name, cost in forecast.costs.items():
-        cited = PUBLISHED.get(split_name(name)[0])
+        cited = PUBLISHED.get(base_name(split_name(name)[0]))
         measured = forecast.seconds_per_sample.get(name)
         table.add_row(
             name,
@@ -201,13 +204,16 @@ def _round_lines(forecast: Forecast) -> list[str]:
     up, down = forecast.bytes
     train, evaluate = forecast.flops
     lines = [
+        f"samples: {', '.join(f'{n} {part}' for part, n in _samples(forecast.plan).items() if n)}",
         f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {train / 1e9:.1f} GFLOP of training, "
-        f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly"
+        f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly",
+        f"log: {format_bytes(expected_log_size(forecast.plan))}",
     ]
     if (seconds := forecast.round_seconds) is not None:
         lines.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.plan.clients)
-    cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.plan.clients]
+    names = [base_name(split_name(client.architecture)[0]) for client in forecast.plan.clients]
+    cited = [PUBLISHED.get(name) for name in names]
     lines.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
     if all(cited):
         total = sum(flops for flops in cited if flops)
@@ -216,6 +222,12 @@ def _round_lines(forecast: Forecast) -> list[str]:
             lines[-1] += "; its Table 12 has 98.77 B, four times that"
         lines[-1] += " (docs/models.md)"
     return lines
+
+
+def _samples(plan: RunPlan) -> dict[str, int]:
+    """Returns the number of samples by part of the split, over all clients."""
+    parts = ("train", "validation", "test", "unlabelled")
+    return {part: sum(len(getattr(client.split, part)) for client in plan.clients) for part in parts}
 
 
 def _table(first: str, *headings: str) -> Table:

@@ -89,14 +89,23 @@ class Forecast:
 
     @property
     def flops(self) -> tuple[float, float]:
-        """Mean FLOPs per round: training with the prototype pass, and evaluation of changed clients."""
-        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.plan.clients])
+        """Mean FLOPs per round: training with the passes after it, and evaluation of changed clients.
+
+        A download that changes the network evaluates all clients once more, and log.train_accuracy all of
+        them on their training samples.
+        """
+        tests_M = np.array(
+            [float(self._cost(c.id).flops) * (len(c.test) + len(c.validation)) for c in self.plan.clients]
+        )
+        every_time = self.work_M.sum() if self.plan.config.log.train_accuracy else 0.0
+        if self.algorithm.download_changes == "network":
+            every_time += tests_M.sum()
         train, evaluate, changed = 0.0, 0.0, set(range(len(tests_M)))
         for t, selected in enumerate(self.participants):
             train += self.work_M[selected].sum() * self.passes
             changed |= set(selected.tolist())
             if self.plan.config.evaluates(t):
-                evaluate += tests_M[sorted(changed)].sum()
+                evaluate += tests_M[sorted(changed)].sum() + every_time
                 changed.clear()
         return train / len(self.participants), evaluate / len(self.participants)
 
@@ -162,7 +171,7 @@ class Forecast:
 
     @property
     def round_seconds(self) -> float | None:
-        """Expected seconds of a round's training and prototypes, from times measured on this machine."""
+        """Expected seconds of a round's training and passes after it, from times measured on this machine."""
         if not self.seconds_per_sample:
             return None
         per_M = np.array([self.seconds_per_sample[c.architecture] * len(c.train) for c in self.plan.clients])

@@ -46,13 +46,17 @@ def run_guarded(comm: Communicator, body: Callable[[], int]) -> int:
 def _no_silent_exit(comm: Communicator) -> Iterator[None]:
     """Makes `os._exit(0)` of this process a failure: a user's network must not end a job as if it were done.
 
-    MPICH would take the code 0 of a rank that is gone for success. Forked children may call it.
+    MPICH would take the code 0 of a rank that is gone for success. Forked children may call it. Only the main
+    thread may call MPI; from another one, the launcher ends the other ranks, with a code of its own.
     """
     real_exit, process = os._exit, os.getpid()
 
     def exit_process(status: int) -> NoReturn:
         if status == DONE and os.getpid() == process:
-            print_error(f"hpcfl: rank {comm.rank}: os._exit(0) was called before the end of the job")
+            message = f"hpcfl: rank {comm.rank}: os._exit(0) was called before the end of the job"
+            if comm.size > 1 and threading.current_thread() is threading.main_thread():
+                _abort_all(comm, message, FAILED)
+            print_error(message)
             status = FAILED
         real_exit(status)
 

@@ -46,10 +46,12 @@ def is_locked(log: Path) -> bool:
 def _open(path: str | Path, flags: int) -> int:
     """Returns a handle of a lock file; raises OSError where a link, a pipe or a device has its name."""
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return handle
+    status = os.fstat(handle)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink < 2:
+        return handle
+    os.close(handle)
+    is_regular = stat.S_ISREG(status.st_mode)
+    raise OSError(errno.EINVAL, f"it is {'a hard link' if is_regular else 'not a regular file'}")
 
 
 class RunLock:

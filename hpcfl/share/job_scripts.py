@@ -24,7 +24,7 @@ def copy_jobs(directory: Path) -> int:
         missing = [name for name, content in contents.items() if _is_missing(directory / name, content)]
         directory.mkdir(parents=True, exist_ok=True)
         for name in missing:
-            (directory / name).write_bytes(contents[name])
+            _write(directory / name, contents[name])
     except OSError as error:
         raise BadInput(f"cannot write {error.filename or directory}: {error.strerror}") from None
     return len(missing)
@@ -32,6 +32,19 @@ def copy_jobs(directory: Path) -> int:
 
 def _is_missing(path: Path, content: bytes) -> bool:
     """Returns whether a file has to be copied; raises if another one is in its place."""
-    if path.exists() and path.read_bytes() != content:
+    if not os.path.lexists(path):
+        return True
+    if not path.is_file() or path.read_bytes() != content:
         raise BadInput(f"{path} differs from the shipped one: move it away, or name another directory")
-    return not path.exists()
+    return False
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a new file, whole or not at all, and nothing where a link leads."""
+    with open(path, "xb") as file:
+        try:
+            file.write(content)
+            file.flush()
+        except OSError:
+            path.unlink()
+            raise

@@ -19,9 +19,11 @@ from hpcfl.training.samples import ClientSamples, SampleSource
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 from hpcfl.utils import seeds
 
-Part = Literal["train", "test", "unlabelled"]
+Part = Literal["train", "test", "unlabelled", "validation"]
 Losses = dict[str, float]
-"""The mean loss per sample (`loss`) and its unweighted terms; each is logged if a metric has its name."""
+"""The mean loss per sample (`loss`), its unweighted terms, and the accuracy by head (`train_accuracy`).
+
+Each is logged if a metric has its name."""
 
 
 @dataclass(frozen=True)

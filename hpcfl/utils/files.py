@@ -38,7 +38,10 @@ def remove_leftovers(path: Path) -> None:
         if leftover.name.startswith(prefix) and process.isdecimal():  # of this host
             is_dead = not Path(f"/proc/{process}").exists()
         else:
-            is_dead = time.time() - leftover.lstat().st_mtime > DAY
+            try:
+                is_dead = time.time() - leftover.lstat().st_mtime > DAY
+            except FileNotFoundError:  # its process has just completed it
+                continue
         if is_dead:
             _remove(leftover)
 

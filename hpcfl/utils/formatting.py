@@ -71,8 +71,8 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def print_line(text: str) -> None:
-    """Prints a line; without a reader, output is discarded from then on."""
+    """Prints a line that cannot control the terminal; without a reader, output is discarded from then on."""
     try:
-        print(text, flush=True)
+        print(printable(text, keep="\n"), flush=True)
     except OSError:  # the reader has closed the pipe; the run continues
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -32,6 +32,7 @@ def test_a_whole_algorithm():
         ("method.server_lr", "float > 0", "0.01"),
         ("method.server_epochs", "int ≥ 1", "1"),
         ("method.server_batch", "int ≥ 1", "unset"),
+        ("method.infer", "head | trained", "head"),
     ]
     assert rows[1][3] == "Epochs over the uploaded prototypes per round."
 

@@ -29,6 +29,12 @@ OWN = {
 }
 """What some methods need beside their name."""
 
+VALIDATION = [
+    *("partition.validation_fraction=0.2", "log.train_accuracy=true", "log.evaluate_every=2"),
+    *("log.features_at=[1, 3]", "log.features_per_class=3"),
+]
+"""Everything that is measured on request."""
+
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
     "mapped": ["runtime.arena=mapped"],
@@ -66,6 +72,11 @@ CASES = {
         "models.list=['resnet10', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
         *("models.head=htc4", "train.batch_size=7", "train.momentum=0.5", "partition.name=iid"),
     ],
+    "published networks": [
+        *("data.name=tiny", "federation.clients=4", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn', 'googlenet', 'mobilenet_v2', 'efficientnet_b0']", "models.style=published"),
+        *("models.head=htc4", "train.batch_size=7", "partition.name=iid"),
+    ],
     "plain": [
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.step=plain"),
@@ -89,6 +100,13 @@ CASES = {
         *("federation.rounds=4", "train.lr=0.1"),
     ],
     "heads of one's own": [*FEW, "method.name=tests.helpers.toy_algorithm:Mix", "federation.rounds=4"],
+    **{
+        f"validation, {name}": [*FEW, *VALIDATION, f"method.name={method}"]
+        for name, method in (("prototypes", "fedproto"), ("heads", "tests.helpers.toy_algorithm:Mix"))
+    },
+    "validation, networks": [
+        *(*FEW, *VALIDATION, "method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']")
+    ],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 

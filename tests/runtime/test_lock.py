@@ -73,13 +73,15 @@ def test_a_lock_that_somebody_only_looks_at_is_waited_for(tmp_path):
     assert not lock.is_locked(tmp_path / "run.h5")
 
 
-@pytest.mark.parametrize("target", ["mine", "nothing"])
-def test_a_link_in_the_place_of_a_lock_is_refused(hpcfl, target):
+@pytest.mark.parametrize(
+    ("target", "kind"), [("mine", "symbolic"), ("nothing", "symbolic"), ("mine", "hard")]
+)
+def test_a_link_in_the_place_of_a_lock_is_refused(hpcfl, target, kind):
     Path("mine").write_text("my thesis")
-    Path("run.h5.lock").symlink_to(target)
+    Path("run.h5.lock").symlink_to(target) if kind == "symbolic" else os.link(target, "run.h5.lock")
     done = hpcfl("train", "--out", "run.h5", *options(*CHECKPOINTS))
     assert (done.exit_code, done.output.count("\n")) == (2, 1)
-    assert "run.h5.lock: it is a symbolic link" in done.output
+    assert f"run.h5.lock: it is a {kind} link" in done.output
     assert Path("mine").read_text() == "my thesis"
     assert sorted(os.listdir()) == ["mine", "run.h5.lock"]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from hpcfl.share.job_scripts import SHIPPED
 from tests.helpers.jobs import Job
@@ -49,6 +53,19 @@ def test_another_directory_is_named_to_the_jobs(hpcfl, tmp_path):
 def test_the_printed_setting_is_quoted_for_a_shell(hpcfl, tmp_path):
     done = hpcfl("jobs", "a; touch b")
     assert done.output.splitlines()[1] == f"set HPCFL_JOBS='{tmp_path}/a; touch b' where you submit"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_is_left_alone(tmp_path, kind):
+    """A link to a file that is not there, or a pipe: in a child process, as a wait for it would not end."""
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs" / "lib.sh"
+    path.symlink_to("../bashrc") if kind == "link" else os.mkfifo(path)
+    command = [sys.executable, "-m", "hpcfl", "jobs"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("hpcfl: jobs/lib.sh differs from the shipped one: ")
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["jobs", "lib.sh"]
 
 
 def test_a_directory_that_cannot_be_made_is_one_sentence(hpcfl):

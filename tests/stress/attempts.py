@@ -22,6 +22,8 @@ from hpcfl.cli import main as hpcfl_main
 
 LIMIT = 10.0
 """Seconds for a command."""
+SETUP_LIMIT = 300.0
+"""Seconds for what makes the undamaged files, which a busy machine may need."""
 EXECUTED = 99
 """Exit code of a process that was about to execute what is in a file."""
 EXECUTIONS = ("pickle.find_class", "os.system")
@@ -57,9 +59,9 @@ class Ended:
         return ""
 
 
-def run_command(arguments: Sequence[str], directory: Path) -> Ended:
+def run_command(arguments: Sequence[str], directory: Path, limit: float = LIMIT) -> Ended:
     """Runs a command of hpcfl in a directory, in a process of its own."""
-    return run_forked(lambda: hpcfl_main(list(arguments)), directory)
+    return run_forked(lambda: hpcfl_main(list(arguments)), directory, limit)
 
 
 def read_content(content: Callable[[], str], directory: Path) -> str:
@@ -68,8 +70,8 @@ def read_content(content: Callable[[], str], directory: Path) -> str:
     return ended.fault or ended.stdout
 
 
-def run_forked(body: Callable[[], object], directory: Path) -> Ended:
-    """Runs a function in a directory, in a process of its own, for ten seconds at most."""
+def run_forked(body: Callable[[], object], directory: Path, limit: float = LIMIT) -> Ended:
+    """Runs a function in a directory, in a process of its own, for so many seconds at most."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
 
         def child() -> None:
@@ -92,7 +94,7 @@ def run_forked(body: Callable[[], object], directory: Path) -> Ended:
         sys.stdout.flush()
         process = FORK.Process(target=child)
         process.start()
-        process.join(LIMIT)
+        process.join(limit)
         code = process.exitcode
         if code is None:
             process.kill()

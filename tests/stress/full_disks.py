@@ -29,7 +29,7 @@ from hpcfl.data.prepare import prepare
 from hpcfl.study.run import run_study
 from hpcfl.utils.hdf5_file import open_hdf5
 from tests.helpers import layouts
-from tests.stress.attempts import read_content, run_command, run_forked
+from tests.stress.attempts import SETUP_LIMIT, read_content, run_command, run_forked
 from tests.stress.mutations.kinds import (
     CONTINUE,
     PREPARE,
@@ -115,12 +115,12 @@ class Disk:
     def __init__(self, path: Path, task: Task, originals: Path):
         self.path, self.task, self.originals = path, task, originals
         originals.mkdir()
-        made = run_forked(task.make, originals)
+        made = run_forked(task.make, originals, SETUP_LIMIT)
         assert made.code == 0, made.stderr
         self._reset()
         self.before = self._content()
         start = self._used_pages()
-        ended = run_command(task.command, path)
+        ended = run_command(task.command, path, SETUP_LIMIT)
         assert ended.code == 0, ended.stderr
         self.after = self._content()
         self.most_pages = max(self._used_pages() - start, 0) + 2 * max(map(_pages, path.rglob("*"))) + 8

@@ -16,7 +16,9 @@ from hpcfl.study.cells import Cell
 from hpcfl.study.directory_owner import claim_directory
 from hpcfl.study.run import StudyRunner, run_study
 from hpcfl.study.run_store import CellProgress, RunStore
+from hpcfl.study.status import print_status
 from hpcfl.study.study_file import read_study
+from hpcfl.study.submit import submit_study
 from tests.helpers.studies import GOOD, start, states
 
 
@@ -100,6 +102,20 @@ def test_a_network_that_changes_the_directory_moves_no_file(
         *(f"{name}.h5" for name in GOOD[:2]),
         *("starts", "study.h5", "study.json"),
     ]
+
+
+def test_the_text_of_a_failed_cell_cannot_control_the_terminal(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+):
+    failed = tiny.parent / "out" / "failed" / f"{GOOD[0]}.txt"
+    failed.parent.mkdir(parents=True)
+    failed.write_text("ValueError: \x1b]0;evil\x07\x9b31m")
+    assert start(tiny, GOOD[:1]) == 1
+    assert submit_study(str(tiny), "full", [], str(tiny.parent / "out"), 1, 1, False, None, True, []) == 0
+    print_status(str(tiny), "full", [], str(tiny.parent / "out"), None, True)
+    said = capsys.readouterr().out
+    assert said.count("ValueError: ?]0;evil??31m") == 2  # in the table of `status` it is folded
+    assert all(letter.isprintable() or letter == "\n" for letter in said)
 
 
 @pytest.mark.parametrize("name", ["study.json", "failed/{}.txt", "starts/{}.json", "{}.h5"])

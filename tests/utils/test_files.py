@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,18 @@ def test_leftovers_that_are_links_go_and_their_targets_stay(tmp_path):
     remove_leftovers(tmp_path / "run.h5")
     assert sorted(os.listdir(tmp_path)) == ["mine", "run.h5.elsewhere-1-a.part"], "one is not a day old"
     assert os.listdir(tmp_path / "mine") == ["thesis"]
+
+
+def test_a_file_that_its_process_completes_meanwhile_is_no_leftover(tmp_path, monkeypatch):
+    (tmp_path / "run.h5.elsewhere-1-a.part").touch()
+
+    def vanish(path):
+        path.unlink()
+        return os.lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", vanish)
+    remove_leftovers(tmp_path / "run.h5")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_whole_file_or_none(tmp_path, monkeypatch):

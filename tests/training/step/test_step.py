@@ -164,7 +164,8 @@ def pulled(outputs: BatchOutputs):
 
 NETWORKS = (
     "cnn cnn_femnist mlp_256 googlenet mobilenet_v2 shufflenet_v2 efficientnet_b0 densenet121 "
-    "resnet8 resnet18 resnet50"
+    "resnet8 resnet18 resnet50 googlenet_published mobilenet_v2_published/mlp512-relu "
+    "efficientnet_b0_published cnn_published/linear-relu"
 )
 
 
