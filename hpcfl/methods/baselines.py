@@ -8,10 +8,13 @@ from pydantic import Field
 
 from hpcfl.config.section import Count, Positive, Section, Share, Weight
 from hpcfl.methods.declared_metrics import (
+    ACCURACY_GLOBAL,
     ACCURACY_TRAINED,
     DISTILL_METRICS,
     FEDNH_METRICS,
     FEDUV_METRICS,
+    GENERATED_METRICS,
+    LEVEL_METRICS,
     SERVER_METRICS,
 )
 from hpcfl.methods.spec import AlgorithmSpec
@@ -59,6 +62,40 @@ class FedNhOptions(ClippedOptions):
     """ρ, the share of its last value that a prototype keeps in a round."""
     scale: Positive = 1.0
     """s before the first round, the factor of cosines in logits; clients train it."""
+
+
+class FedGenOptions(Section):
+    weight: Weight = 1.0
+    """Weight of the cross-entropy on generated features."""
+    noise: Count = 32
+    """Numbers of noise that the generator takes beside the label."""
+    server_steps: Count = 100
+    """Steps of the generator's training per round, each on as many labels as a client's batch has."""
+    server_lr: Positive = 0.1
+    """Learning rate of the server's Adam, which is new in each round."""
+    generator: Literal["trained", "initial", "none"] = "trained"
+    """Which generator clients receive; initial and none are what published programs do."""
+
+
+class FedMpsOptions(Section):
+    high: Weight = 1.0
+    """Weight of the contrastive term of the features."""
+    low: Weight = 0.2
+    """Weight of the contrastive term of the lower level of features."""
+    soft: Weight = 5.0
+    """Weight of the distillation from the server's soft labels."""
+    low_features: Count | None = None
+    """Width of the lower level; default: that of the narrowest network, at most 4096."""
+    contrast_temperature: Positive = 0.5
+    """Temperature of the contrastive terms."""
+    soft_temperature: Positive = 5.0
+    """Temperature of the soft labels."""
+    server_lr: Positive = 0.001
+    """Learning rate of the server's Adam, which is new in each round."""
+    server_epochs: Count = 6
+    """Epochs over the uploaded prototypes per round."""
+    server_batch: Count = 4
+    """Uploaded prototypes per step of the server's Adam."""
 
 
 BASELINES = {
@@ -119,5 +156,24 @@ BASELINES = {
         metrics=(ACCURACY_TRAINED, *FEDNH_METRICS),
         equal_networks=True,
         head_kind="prototypes",
+    ),
+    "fedgen": AlgorithmSpec(
+        about="heads are averaged; clients also train theirs on features that the server's generator makes",
+        paper="Zhu et al., FedGen, ICML 2021",
+        page="fedgen",
+        algorithm="hpcfl.algorithms.fedgen:FedGen",
+        Options=FedGenOptions,
+        settings=FedGenOptions(),
+        metrics=(ACCURACY_TRAINED, *SERVER_METRICS, *GENERATED_METRICS),
+        equal_heads=True,
+    ),
+    "fedmps": AlgorithmSpec(
+        about="prototypes of two levels of features, and soft labels of a classifier that the server trains",
+        paper="Yang et al., FedMPS, TNNLS 2025",
+        page="fedmps",
+        algorithm="hpcfl.algorithms.fedmps:FedMps",
+        Options=FedMpsOptions,
+        settings=FedMpsOptions(),
+        metrics=(ACCURACY_GLOBAL, *SERVER_METRICS, *LEVEL_METRICS),
     ),
 }

@@ -13,6 +13,14 @@ ACCURACY_TRAINED = declare(
 )
 """Of algorithms whose download changes the head or the network."""
 
+ACCURACY_GLOBAL = declare(
+    "/client/accuracy_global",
+    "round client",
+    "f8",
+    "accuracy by global prototypes; NaN: none",
+    evaluated("accuracy_global"),
+)
+
 PROTOTYPE_METRICS = (
     declare(
         "/round/loss_align",
@@ -59,13 +67,7 @@ PROTOTYPE_METRICS = (
     ),
     declare("/round/pseudo_accuracy", "round", "f8", "correct pseudo-labels ÷ all pseudo-labels; NaN: none"),
     declare("/round/bytes_masks", "round", "i8", "bytes of sparsity masks, sent once to every client"),
-    declare(
-        "/client/accuracy_global",
-        "round client",
-        "f8",
-        "accuracy by global prototypes; NaN: none",
-        evaluated("accuracy_global"),
-    ),
+    ACCURACY_GLOBAL,
     declare(
         "/client/accuracy_local",
         "round client",
@@ -182,5 +184,44 @@ FEDUV_METRICS = (
     ),
 )
 FEDNH_METRICS = (declare("/round/scale", "round", "f8", "FedNH's s, the factor of cosines in logits"),)
-BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS, *FEDUV_METRICS, *FEDNH_METRICS)
+GENERATED_METRICS = (
+    declare(
+        "/round/loss_generated",
+        "round",
+        "f8",
+        "cross-entropy of the head on generated features; NaN: none",
+        trained("generated", "sample mean"),
+    ),
+)
+LEVEL_METRICS = (
+    declare(
+        "/round/loss_high",
+        "round",
+        "f8",
+        "contrastive part of the features; NaN: none",
+        trained("high", "sample mean"),
+    ),
+    declare(
+        "/round/loss_low",
+        "round",
+        "f8",
+        "contrastive part of the lower level of features; NaN: none",
+        trained("low", "sample mean"),
+    ),
+    declare(
+        "/round/loss_soft",
+        "round",
+        "f8",
+        "distillation part: to the server's soft labels; NaN: none",
+        trained("soft", "sample mean"),
+    ),
+)
+BASELINE_METRICS = (
+    ACCURACY_TRAINED,
+    *DISTILL_METRICS,
+    *FEDUV_METRICS,
+    *FEDNH_METRICS,
+    *GENERATED_METRICS,
+    *LEVEL_METRICS,
+)
 """The metrics of baselines that no prototype method has."""

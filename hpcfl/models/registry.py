@@ -34,6 +34,8 @@ class Architecture:
     """Dropout probability between features and head."""
     published_form_of: str = ""
     """The architecture that this one replaces where `models.style = "published"`."""
+    low_level: str = ""
+    """The layer whose output, flattened, is the lower level of features; empty: none is known."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,15 @@ HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
 
 
 def register(
-    paper: str, images: bool = False, dropout: float = 0.0, published_form_of: str = ""
+    paper: str, images: bool = False, dropout: float = 0.0, published_form_of: str = "", low_level: str = ""
 ) -> Callable[[Builder], Builder]:
     """Returns a decorator: the function's name is the key, its docstring's first line the description."""
 
     def add(build: Builder) -> Builder:
         about = (build.__doc__ or "").strip().splitlines()[0]
-        ARCHITECTURES[build.__name__] = Architecture(build, about, paper, images, dropout, published_form_of)
+        ARCHITECTURES[build.__name__] = Architecture(
+            build, about, paper, images, dropout, published_form_of, low_level
+        )
         return build
 
     return add
@@ -77,7 +81,7 @@ def find_architecture(name: str) -> Architecture:
     build = import_object("models", name)
     if not callable(build):
         raise BadInput(f"models: {name} is not a function (shape, features) → network")
-    return Architecture(build, "your own", "–")
+    return Architecture(build, "your own", "–", low_level=getattr(build, "low_level", ""))
 
 
 def is_user_defined(architecture: str) -> bool:

@@ -22,6 +22,8 @@ from tests.helpers.cases import prepare_images
 from tests.helpers.runs import train_log
 from tests.reference.baselines import FedDistill, FedGh, LgFedAvg
 from tests.reference.federation import Federation, Replica
+from tests.reference.fedgen import FedGen
+from tests.reference.fedmps import FedMps
 from tests.reference.fedorgp import FedOrgp
 from tests.reference.fedproto import FedProto, Local
 from tests.reference.fedsap import FedSap
@@ -79,6 +81,8 @@ REPLICAS: dict[str, Callable[..., Replica]] = {
     "lg-fedavg": LgFedAvg,
     "fedgh": FedGh,
     "feddistill": FedDistill,
+    "fedgen": FedGen,
+    "fedmps": FedMps,
     "fedavg": FedAvg,
     "feduv": FedUv,
     "fednh": FedNh,
@@ -145,6 +149,8 @@ CASES = [
     Case("feddistill", {}, NETWORKS),
     Case("feddistill", {"term": "softmax"}),
     Case("feddistill", {"term": "logits", "weight": 0.1}),
+    Case("fedgen", {"noise": 3, "server_steps": 4, "server_lr": 1e-4}, NETWORKS),
+    Case("fedmps", {"low_features": 20, "server_lr": 1e-4}, [*NETWORKS, "train.epochs=2"]),
     Case("fedavg", {}, ONE_NETWORK),
     Case("fedavg", {}, BATCH_NORM),
     Case("fedavg", {"weighted": False, "buffers": True, "first_download": False}, BATCH_NORM),
