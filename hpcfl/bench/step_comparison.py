@@ -36,7 +36,8 @@ class StepComparison:
 
     def __init__(self, plan: RunPlan, device: torch.device, each: bool):
         config = plan.config
-        self.options = all_step_options(config.runtime, device.type, plan.architectures, plan.train.clip_norm)
+        networks = {name: [name] for name in plan.architectures}
+        self.options = all_step_options(config.runtime, device.type, networks, plan.train.clip_norm)
         self.algorithm = PrototypeAlgorithm(plan, device)
         present_K = torch.ones(plan.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(plan.dims), present_K).to(device)

@@ -17,6 +17,7 @@ from hpcfl.log.size import dimension_sizes
 from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.bound_network import bind_network
+from hpcfl.training.learning_rate import learning_rate
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.samples import SampleSource
 from hpcfl.training.state import empty_vector
@@ -57,6 +58,7 @@ class Worker:
         if not client.bound.diverged:
             self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
+            client.bound.set_learning_rate(learning_rate(self.ctx.plan.train, t))
             losses = self.algorithm.train(client, self.download)
             if "loss" not in losses:
                 raise TypeError(f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'")

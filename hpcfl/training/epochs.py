@@ -48,7 +48,7 @@ def train_epochs(
         order = shuffle(epoch).permutation(len(samples))
         augment = augmentation(epoch) if augmentation else None
         strong = strong_batches(epoch) if strong_batches else None
-        for which in batches(order, settings.batch_size, step.network.has_batch_norm):
+        for which in batches(order, settings.batch_size, step.has_batch_norm):
             x_B, y_B = samples.batch(which, augment)
             terms, outputs = step(x_B, y_B, next(strong) if strong else None)
             term_T = torch.stack(list(terms.values())).double() * len(which)
