@@ -6,9 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hpcfl.config.section import Positive, Section, Weight
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED, DISTILL_METRICS, SERVER_METRICS
+from hpcfl.config.section import Count, Positive, Section, Share, Weight
+from hpcfl.methods.declared_metrics import (
+    ACCURACY_TRAINED,
+    DISTILL_METRICS,
+    LOSS_FEATURES,
+    MUTUAL_METRICS,
+    SERVER_METRICS,
+)
 from hpcfl.methods.spec import AlgorithmSpec
+
+Energy = Annotated[float, Field(gt=0, le=1)]
 
 
 class ClippedOptions(Section):
@@ -28,6 +36,32 @@ class FedDistillOptions(Section):
     """γ, the weight of the distillation term."""
     term: Literal["mse", "softmax", "logits"] = "mse"
     """mse of logits; cross-entropy against softmax targets; or against raw logits (diverges)."""
+
+
+AUXILIARY_CHOICES = ("smallest", "first")
+
+
+class MutualOptions(ClippedOptions):
+    auxiliary: str = "smallest"
+    """Auxiliary network: the smallest of the clients' networks; the first client's; or an architecture."""
+    published: bool = False
+    """As published: teachers not detached, KL ÷ K; fedkd: always factors, some of them zeroed."""
+
+
+class FmlOptions(MutualOptions):
+    alpha: Share = 0.5
+    """α, the weight of the cross-entropy of a client's network; 1 − α is that of the distillation."""
+    beta: Share = 0.5
+    """β, the same of the auxiliary network."""
+
+
+class FedKdOptions(MutualOptions):
+    energy_start: Energy = 0.95
+    """Share of the squared singular values that factors keep, in the first round."""
+    energy_end: Energy = 0.98
+    """The same after energy_rounds; linear between."""
+    energy_rounds: Count = 1000
+    """Rounds from energy_start to energy_end."""
 
 
 BASELINES = {
@@ -57,5 +91,23 @@ BASELINES = {
         Options=FedDistillOptions,
         settings=FedDistillOptions(),
         metrics=DISTILL_METRICS,
+    ),
+    "fml": AlgorithmSpec(
+        about="a small network is averaged; it and each client's own learn from each other",
+        paper="Shen et al., FML, 2020",
+        page="fml",
+        algorithm="hpcfl.algorithms.fml:Fml",
+        Options=FmlOptions,
+        settings=FmlOptions(),
+        metrics=MUTUAL_METRICS,
+    ),
+    "fedkd": AlgorithmSpec(
+        about="as fml, with features too; the small network travels as low-rank factors",
+        paper="Wu et al., FedKD, Nature Communications 2022",
+        page="fedkd",
+        algorithm="hpcfl.algorithms.fedkd:FedKd",
+        Options=FedKdOptions,
+        settings=FedKdOptions(),
+        metrics=(*MUTUAL_METRICS, LOSS_FEATURES),
     ),
 }

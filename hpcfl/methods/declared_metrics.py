@@ -154,5 +154,28 @@ DISTILL_METRICS = (
         trained("distill", "sample mean"),
     ),
 )
-BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS)
+MUTUAL_METRICS = (
+    declare(
+        "/round/loss_mutual",
+        "round",
+        "f8",
+        "distillation part: from the auxiliary network to the client's",
+        trained("mutual", "sample mean"),
+    ),
+    declare(
+        "/round/loss_auxiliary",
+        "round",
+        "f8",
+        "loss of the auxiliary network, mean over the participants' samples",
+        trained("auxiliary", "sample mean"),
+    ),
+)
+LOSS_FEATURES = declare(
+    "/round/loss_features",
+    "round",
+    "f8",
+    "feature part: squared distance to the mapped features of the auxiliary network",
+    trained("features", "sample mean"),
+)
+BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS, *MUTUAL_METRICS, LOSS_FEATURES)
 """The metrics of baselines that no prototype method has."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hpcfl.training.augmentation import Augmentation
 from hpcfl.training.samples import ClientSamples
+from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 
 
@@ -26,7 +27,7 @@ def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray
 
 
 def train_epochs(
-    step: Step,
+    step: Step | JointStep,
     samples: ClientSamples,
     local_loss: LossTerms | None,
     shuffle: Callable[[int], np.random.Generator],
