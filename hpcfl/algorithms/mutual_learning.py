@@ -26,9 +26,9 @@ AUXILIARY = "auxiliary"
 
 def divergence(logit_BK: Tensor, teacher_BK: Tensor, published: bool) -> Tensor:
     """Returns KL(teacher ‖ student) as the mean over the batch; published code divides by K, too."""
-    reduction = "mean" if published else "batchmean"
     student_BK, target_BK = log_softmax(logit_BK, 1), log_softmax(teacher_BK, 1)
-    return kl_div(student_BK, target_BK, reduction=reduction, log_target=True)
+    mean = kl_div(student_BK, target_BK, reduction="batchmean", log_target=True)
+    return mean / logit_BK.shape[1] if published else mean
 
 
 def auxiliary_architecture(plan: RunPlan, choice: str) -> str:
