@@ -81,6 +81,16 @@ CASES = {
         *("train.lr_schedule=cosine", "train.lr_rounds=3"),
     ],
     "clipped": [*SAVED, "train.clip_norm=0.5", "train.weight_decay=0.01", "federation.rounds=2"],
+    "fml on images": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "federation.participation=0.6"),
+        *("method.name=fml", "method.auxiliary=resnet6", "method.clip_norm=0.0", "train.momentum=0.5"),
+    ],
+    "fedkd on images": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "federation.participation=0.6"),
+        *("method.name=fedkd", "method.auxiliary=cnn", "method.energy_start=0.3", "method.energy_rounds=4"),
+    ],
     **{name: [*FEW, f"method.name={name}", *OWN.get(name, [])] for name in METHODS},
     "simplex in the plane": [*FEW, "method.name=simplex", "models.features=2"],  # Thomson and L-BFGS
     "anchor with shared dimensions": [*FEW, "method.name=anchor", "models.features=4"],
