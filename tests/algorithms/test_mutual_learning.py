@@ -15,6 +15,7 @@ from hpcfl.config.loading import load_config
 from hpcfl.data.prepare import prepare
 from hpcfl.data.split_file import write_split
 from hpcfl.exchange.codec import ClientUpload, Codec
+from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.step.step import BatchOutputs
@@ -110,10 +111,9 @@ def test_the_losses_of_fedkd_by_hand(published):
     torch.testing.assert_close(other.z_BD.grad, -2 * gradient.repeat(2, 1))
     [parameter] = optimizer.parameters
     torch.testing.assert_close(parameter.grad, -2 * torch.outer(gradient, torch.tensor([1.0, 0.0])))
+    moved = weight - 0.01 * parameter.grad
     optimizer.update()
-    torch.testing.assert_close(
-        weight, 2 * torch.eye(2) + 0.02 * torch.outer(gradient, torch.tensor([1.0, 0]))
-    )
+    torch.testing.assert_close(weight, moved)
 
 
 def test_the_energy_rises_to_its_end_and_stays():
@@ -130,17 +130,16 @@ def prepare_photos(root) -> None:
     y = np.arange(100)
     np.savez(root / "photos.npz", x=images(100, 32), y=y)
     list(prepare("photos", str(root / "photos.npz"), str(root), None, False))
-    write_split(
-        root / "split.npz", [(y[4 * i : 4 * i + 2], y[4 * i + 2 : 4 * i + 3], y[:0]) for i in range(20)]
-    )
+    rows = [y[4 * i : 4 * i + 3] for i in range(20)]
+    write_split(root / "split.npz", [(row[:2], row[2:], y[:0]) for row in rows])
 
 
 PHOTOS = [
     *("data.name=photos", "data.root=.", "partition.file=split.npz", "models.list=['mlp_64']"),
     *("models.features=512", "federation.rounds=2", "method.auxiliary=cnn"),
 ]
-CNN, CNN_START = 924_708, 1_057_578
-"""Numbers of the 4-layer CNN, and of its factors with energy 0.95 before the first round."""
+CNN = 924_708
+"""Numbers of the 4-layer CNN."""
 
 
 def test_bytes_of_fml_are_those_of_fedtgps_table_5(hpcfl, tmp_path):
@@ -159,7 +158,7 @@ def test_bytes_of_fedkd_are_those_of_what_is_sent(hpcfl, tmp_path, published):
     settings = [*PHOTOS, "method.name=fedkd", f"method.published={str(published).lower()}"]
     log = train_log(hpcfl, *settings, "federation.participation=5")
     numbers = log["/round/bytes_down"] / 4 / 20
-    assert numbers[0] == (CNN_START if published else CNN)
+    assert numbers[0] / CNN == (pytest.approx(1.14, abs=0.005) if published else 1)
     assert (numbers > CNN).all() if published else (numbers <= CNN).all()
     planned = json.loads(hpcfl("plan", "-n", 3, "--json", *options(*settings)).output)
     assert (log["/round/bytes_up"] / 5 <= planned["bytes_up"] / 20).all()
@@ -251,12 +250,11 @@ def test_a_client_with_one_sample_and_a_network_with_batch_norm(hpcfl, tmp_path,
         *("models.list=['cnn']", "models.features=64", "method.auxiliary=resnet4", f"method.name={name}"),
         *("federation.rounds=2", "method.clip_norm=0"),
     ]
-    both, alone = (
-        train_log(hpcfl, *settings),
-        train_log(hpcfl, *settings, "federation.participation=1", "seed=1"),
-    )
-    assert both.status == alone.status == "finished"
-    assert np.isfinite(both["/round/loss"]).all()
+    seed = next(s for s in range(9) if select_participants(s, 0, 2, 1).tolist() == [1])
+    both = train_log(hpcfl, *settings, f"seed={seed}")
+    alone = train_log(hpcfl, *settings, f"seed={seed}", "federation.participation=1")
+    assert np.isfinite(both["/client/loss"]).all()
+    assert both["/client/loss"][0, 1] == alone["/client/loss"][0, 1]
 
 
 # --- choices
@@ -266,7 +264,7 @@ def test_which_network_is_the_auxiliary_one():
     plan = plan_run(load_config(None, [*FEW, "method.name=fml"]))
     assert plan.architectures == ("mlp_64", "mlp_256", "mlp_32x3", "mlp_taper")
     chosen = {choice: auxiliary_architecture(plan, choice) for choice in ("first", "mlp_256", "smallest")}
-    assert chosen == {"first": "mlp_64", "mlp_256": "mlp_256", "smallest": "mlp_64"}
+    assert chosen == {"first": "mlp_64", "mlp_256": "mlp_256", "smallest": "mlp_taper"}
 
 
 def test_a_weight_of_one_is_training_alone(run):
