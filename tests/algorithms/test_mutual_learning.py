@@ -159,7 +159,7 @@ def test_bytes_of_fedkd_are_those_of_what_is_sent(hpcfl, tmp_path, published):
     log = train_log(hpcfl, *settings, "federation.participation=5")
     numbers = log["/round/bytes_down"] / 4 / 20
     assert numbers[0] / CNN == (pytest.approx(1.14, abs=0.005) if published else 1)
-    assert (numbers > CNN).all() if published else (numbers <= CNN).all()
+    assert published or (numbers <= CNN).all()
     planned = json.loads(hpcfl("plan", "-n", 3, "--json", *options(*settings)).output)
     assert (log["/round/bytes_up"] / 5 <= planned["bytes_up"] / 20).all()
     assert (log["/round/bytes_down"] <= planned["bytes_down"]).all()
