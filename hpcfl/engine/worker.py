@@ -52,7 +52,7 @@ class Worker:
     def train_client(self, t: int, i: int) -> ClientUpload:
         """Trains client i in round t and returns its upload; a diverged client uploads nothing."""
         start, cpu = time.perf_counter(), time.process_time()
-        client = self._load(t, i)
+        client = self.load(t, i)
         upload: Payload = {}
         client.metrics["trained"] = True
         if not client.bound.diverged:
@@ -79,7 +79,7 @@ class Worker:
     def evaluate_network(self, t: int, i: int) -> None:
         """Evaluates what needs only client i's state as its last training left it."""
         cpu = time.process_time()
-        self.evaluator.evaluate_network(self._load(t, i), self.ctx.records.record(i))
+        self.evaluator.evaluate_network(self.load(t, i), self.ctx.records.record(i))
         self.cpu_on_clients += time.process_time() - cpu
 
     def evaluate_download(self, t: int, i: int) -> None:
@@ -87,7 +87,7 @@ class Worker:
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
         client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
         if changes != "nothing" and not diverged:
-            client = self._load(t, i, extractor=changes == "network")
+            client = self.load(t, i, extractor=changes == "network")
             self.algorithm.apply_download(client, self.download)
         self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
         self.cpu_on_clients += time.process_time() - cpu
@@ -99,7 +99,7 @@ class Worker:
         self.cpu_on_clients, self.cpu_reported = 0.0, now
         return seconds
 
-    def _load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
+    def load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
         """Copies client i's state into the buffer, on request without its extractor, which is large."""
         client = self._client(t, i)
         if extractor:
