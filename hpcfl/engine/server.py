@@ -68,10 +68,11 @@ class Server:
         self.round_started = time.perf_counter()
         selected_M = np.zeros(len(self.plan.clients), dtype=bool)
         selected_M[participants] = True
-        receiving_M = selected_M & ~self.diverged_M
+        reachable_M = ~self.diverged_M | self.algorithm.recovers
+        receiving_M = selected_M & reachable_M
         receivers = {
             "participants": receiving_M.sum(),
-            "all": (~self.diverged_M).sum(),
+            "all": reachable_M.sum(),
             "once": 0,  # counted in the round that made it
         }
         self.row = {"/round/participants": selected_M, "/round/bytes_down": 0, "/round/bytes_side": 0}
@@ -90,7 +91,7 @@ class Server:
         if [upload.client for upload in uploads] != expected:
             raise RuntimeError(f"round {t + 1}: not every participant was trained exactly once")
         for upload in uploads:
-            self.diverged_M[upload.client] |= upload.diverged
+            self.diverged_M[upload.client] = upload.diverged
         uploads = [upload for upload in uploads if upload.payload]
         self.algorithm.drop_diverged(self.diverged_M.copy())
         new = self.algorithm.aggregate(t, current, uploads)

@@ -16,7 +16,8 @@ from hpcfl.log.optional_metrics import (
     train_accuracies,
     validation_accuracies,
 )
-from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
+from hpcfl.methods.baseline_metrics import BASELINE_METRICS
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ BASE_METRICS = (
         "the same of a client; NaN: did not train",
         trained("train_accuracy"),
     ),
-    declare("/client/diverged", "round client", "?", "loss or upload became NaN or infinite; stays true"),
+    declare(
+        "/client/diverged", "round client", "?", "loss or upload of its last training was NaN or infinite"
+    ),
     declare(
         "/client/silhouette",
         "round client",

@@ -13,7 +13,6 @@ from hpcfl.config.schema import Config
 from hpcfl.config.section import Section
 from hpcfl.errors import BadInput, nearest, unknown
 from hpcfl.methods.baselines import BASELINES
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED
 from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.plugins import find_part, registered
 from hpcfl.methods.prototype_methods import PROTOTYPE_METHODS
@@ -35,7 +34,7 @@ def method_spec(settings: MethodConfig, data: str) -> AlgorithmSpec:
         return _prototype_spec(entry, settings, data)
     given = _given(settings)
     infer = given.pop("infer", entry.infer)
-    if infer not in ("head", "trained") or (infer == "trained" and ACCURACY_TRAINED not in entry.metrics):
+    if infer != "head" and f"/client/accuracy_{infer}" not in [metric.path for metric in entry.metrics]:
         raise BadInput(f"method.infer = {infer!r}: method {settings.name!r} has no such inference")
     return replace(entry, infer=infer, settings=_options(entry.Options, given, settings.name))
 

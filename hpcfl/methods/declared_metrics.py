@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from hpcfl.metrics.metric import declare, evaluated, trained
 
-ACCURACY_TRAINED = declare(
-    "/client/accuracy_trained",
+ACCURACY_GLOBAL = declare(
+    "/client/accuracy_global",
     "round client",
     "f8",
-    "accuracy by the head after training, before the next download; accuracy_head is after it",
-    evaluated("accuracy_trained"),
+    "accuracy by global prototypes; NaN: none",
+    evaluated("accuracy_global"),
 )
-"""Of algorithms whose download changes the head or the network."""
 
 PROTOTYPE_METRICS = (
     declare(
@@ -59,13 +58,7 @@ PROTOTYPE_METRICS = (
     ),
     declare("/round/pseudo_accuracy", "round", "f8", "correct pseudo-labels ÷ all pseudo-labels; NaN: none"),
     declare("/round/bytes_masks", "round", "i8", "bytes of sparsity masks, sent once to every client"),
-    declare(
-        "/client/accuracy_global",
-        "round client",
-        "f8",
-        "accuracy by global prototypes; NaN: none",
-        evaluated("accuracy_global"),
-    ),
+    ACCURACY_GLOBAL,
     declare(
         "/client/accuracy_local",
         "round client",
@@ -151,19 +144,3 @@ PROTOTYPE_METRICS = (
         "/refine/distances", "saved iteration statistic", "f8", "pairwise, by iteration; if log.distances"
     ),
 )
-
-SERVER_METRICS = tuple(
-    metric for metric in PROTOTYPE_METRICS if metric.path in ("/refine/iterations", "/refine/loss")
-)
-"""Of algorithms whose server trains by SGD."""
-DISTILL_METRICS = (
-    declare(
-        "/round/loss_distill",
-        "round",
-        "f8",
-        "distillation part: to the mean logits of the label; NaN: none",
-        trained("distill", "sample mean"),
-    ),
-)
-BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS)
-"""The metrics of baselines that no prototype method has."""

@@ -12,9 +12,9 @@ from pydantic.fields import FieldInfo
 from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Section
 from hpcfl.errors import unknown
+from hpcfl.methods.baseline_metrics import ACCURACY_TRAINED
 from hpcfl.methods.catalogue import CATALOGUE, find_method
 from hpcfl.methods.declarations import Part
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import BASES, find_part, load, registered, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec
@@ -59,7 +59,8 @@ def _tables(title: str, entry: AlgorithmSpec | Part) -> dict[str, Rows]:
 def _declarations(entry: AlgorithmSpec | Part) -> Mapping[str, str]:
     """Returns what a part declares beside its options, where it differs from the default."""
     if isinstance(entry, AlgorithmSpec):
-        return {"equal_heads": "True"} if entry.equal_heads else {}
+        declared = ("equal_heads", "equal_networks", "head_kind")
+        return {name: str(getattr(entry, name)) for name in declared if getattr(entry, name)}
     known = {"path", "about", "paper", "Options"}
     default = type(entry)(path="")
     return {

@@ -64,6 +64,15 @@ class AlgorithmSpec:
     """Lengths of its metrics' own dimensions, beside client, class and feature."""
     equal_heads: bool = False
     """Whether all clients must have the same head."""
+    equal_networks: bool = False
+    """Whether all clients must have the same architecture."""
+    head_kind: str = ""
+    """The kind of head that it gives to its clients; empty: as models.head says."""
+
+    @property
+    def clip_norm(self) -> float:
+        """The norm to which the algorithm clips the gradients of its clients: its option; 0: it does not."""
+        return float(getattr(self.settings, "clip_norm", 0.0))
 
     def slots(self) -> dict[str, Any]:
         """Returns the choices to display."""
@@ -83,6 +92,13 @@ class AlgorithmSpec:
             raise BadInput(
                 f"method.name = {plan.config.method.name!r}: has one head for all clients, but these have "
                 f"{', '.join(sorted(heads))} (models.head)"
+            )
+
+        names = dict.fromkeys(client.architecture for client in plan.clients)
+        if self.equal_networks and len(names) > 1:
+            raise BadInput(
+                f"method.name = {plan.config.method.name!r}: has one network for all clients, but these have "
+                f"{', '.join(names)} (models.group, models.head)"
             )
 
     def remarks(self, plan: Plan) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from hpcfl.models.costs import costs
 from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import base_name, split_name
-from hpcfl.plan.forecast import Forecast, MemoryEstimate
+from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
+from hpcfl.plan.memory import MemoryEstimate
 from hpcfl.plan.warnings import warnings
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.training.step.options import step_options
@@ -68,23 +69,27 @@ def print_plan(
     if calibrate:
         if devices and not torch.cuda.is_available():
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
-        forecast.seconds_per_sample = time_training(plan)
+        forecast.seconds_per_sample = time_training(plan, forecast.trained.architectures)
     if as_json:
         print(json.dumps(_as_dict(forecast), indent=1))
     else:
         _print(forecast)
 
 
-def time_training(plan: RunPlan) -> dict[str, float]:
-    """Returns seconds per training sample of each architecture, measured on this machine."""
+def time_training(plan: RunPlan, networks: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Returns seconds per training sample of each architecture, measured on this machine.
+
+    `networks` are the architectures of all networks that a client trains, by that of its own.
+    """
     batch, shape = plan.config.train.batch_size, plan.data.shape
     device = set_up_torch(plan.config.runtime, 0)
     result = {}
-    for name in plan.architectures:
-        options = step_options(plan.config.runtime, device.type, name)
+    together = {name: names for names in reversed([*networks.values()]) for name in reversed(names)}
+    for name, names in together.items():
+        options = step_options(plan.config.runtime, device.type, *names, clip_norm=plan.train.clip_norm)
         network = build_network(name, shape, *plan.dims).to(device)
         network.to(memory_format=options.memory_format)  # type: ignore[call-overload]
-        step = make_step(network, plan.config.train, options)
+        step = make_step(network, plan.train, options)
         step.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
         if plan.data.is_images:
@@ -112,6 +117,7 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
             forecast.device_memory(n).total if device != "cpu" else 0
             for n, device in enumerate(forecast.device_of)
         ],
+        "server_bytes": forecast.server_memory().total,
         "rank_bytes": [forecast.rank_memory(n).total for n in range(len(forecast.pools))],
         "pools": [
             {"node": pool.node, "device": device, "ranks": pool.ranks, "clients": forecast.clients_of(n)}
@@ -188,6 +194,7 @@ def _memory(forecast: Forecast) -> Table:
     table = _table("memory", "total", "of which")
     for node in range(forecast.machine.nodes):
         _add_memory(table, f"node {node}", forecast.node_memory(node))
+    _add_memory(table, "rank 0, the server", forecast.server_memory())
     for number, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True)):
         _add_memory(table, f"a rank of {format_ranges(pool.ranks)}", forecast.rank_memory(number))
         if device != "cpu":

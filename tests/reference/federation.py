@@ -40,6 +40,8 @@ class Federation:
         self.plan = plan = plan_run(load_config(None, settings))
         self.seed, self.settings = plan.config.seed, plan.config.train
         self.ids, (self.classes, self.features) = range(len(plan.clients)), plan.dims
+        self.clip = 0.0
+        """The norm to which gradients are clipped; 0: never."""
         self.source = SampleSource(plan.data, plan.config.data, torch.device("cpu"))
         self.networks: list[Any] = []
         for i in self.ids:
@@ -93,6 +95,8 @@ class Federation:
                 value = cross_entropy(logits, y[which]) + loss(logits, z, y[which], *strong)
                 optimiser.zero_grad()
                 value.backward()
+                if self.clip:
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), self.clip)
                 optimiser.step()
                 total += value.item() * len(which)
         return total / (settings.epochs * len(y))
