@@ -29,6 +29,7 @@ from tests.reference.fedproto import FedProto, Local
 from tests.reference.fedsap import FedSap
 from tests.reference.fedsap_ssl import FedSapSsl
 from tests.reference.fedtgp import FedTgp
+from tests.reference.mutual import FedKd, Fml
 from tests.reference.networks import FedAvg, FedNh, FedUv
 from tests.reference.protonorm import ProtoNorm, align
 from tests.reference.simplex import Anchor, Simplex
@@ -46,6 +47,7 @@ NETWORKS = [
     "runtime.step=plain",
 ]
 """Steps are torch's own: with so many ReLUs, another order of sums would switch one on or off by rounding."""
+TWO_EPOCHS = [*NETWORKS, "train.epochs=2"]
 ONE_NETWORK = ["models.list=['mlp_64']"]
 BATCH_NORM = ["models.list=['resnet4']", "runtime.step=plain", "train.epochs=2"]
 FEW_LABELS = [
@@ -93,6 +95,8 @@ REPLICAS: dict[str, Callable[..., Replica]] = {
     "feddistill": FedDistill,
     "fedgen": FedGen,
     "fedmps": FedMps,
+    "fml": Fml,
+    "fedkd": FedKd,
     "fedavg": FedAvg,
     "feduv": FedUv,
     "fednh": FedNh,
@@ -122,7 +126,7 @@ class Case:
 CASES = [
     Case("local", {}, NETWORKS),
     Case("fedproto"),
-    Case("fedproto", {"weight": 1.0}, [*NETWORKS, "train.epochs=2"]),
+    Case("fedproto", {"weight": 1.0}, TWO_EPOCHS),
     Case("fedproto", {"aggregate": "weighted"}),
     Case("fedproto", {"aggregate": "weighted-literal"}),
     Case("fedproto", {"distance": "euclid"}),
@@ -161,7 +165,13 @@ CASES = [
     Case("feddistill", {"term": "softmax"}),
     Case("feddistill", {"term": "logits", "weight": 0.1}),
     Case("fedgen", {"noise": 3, "server_steps": 4, "server_lr": 1e-4}, NETWORKS),
-    Case("fedmps", {"low_features": 20, "server_lr": 1e-4}, [*NETWORKS, "train.epochs=2"]),
+    Case("fedmps", {"low_features": 20, "server_lr": 1e-4}, TWO_EPOCHS),
+    Case("fml", {"auxiliary": "resnet4", "alpha": 0.3, "beta": 0.6, "clip_norm": 2.0}, TWO_EPOCHS),
+    Case("fml", {"auxiliary": "cnn", "published": True}, TWO_EPOCHS),
+    Case(
+        "fedkd", {"auxiliary": "cnn", "energy_start": 0.5, "energy_end": 0.9, "energy_rounds": 4}, TWO_EPOCHS
+    ),
+    Case("fedkd", {"auxiliary": "cnn", "published": True, "energy_start": 0.5, "clip_norm": 2.0}, TWO_EPOCHS),
     Case("fedavg", {}, ONE_NETWORK),
     Case("fedavg", {}, BATCH_NORM),
     Case("fedavg", {"weighted": False, "buffers": True, "first_download": False}, BATCH_NORM),
