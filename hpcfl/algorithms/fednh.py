@@ -16,8 +16,8 @@ from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Payload, Rows, class_rows, tensor
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.aggregate import Upload, weighted
+from hpcfl.methods.baseline_metrics import FEDNH_METRICS
 from hpcfl.methods.baselines import FedNhOptions
-from hpcfl.methods.declared_metrics import FEDNH_METRICS
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.sphere import normalise
 from hpcfl.models.heads import EPS

@@ -1,4 +1,4 @@
-"""The network of a client before its first round."""
+"""The networks and blocks of a client before its first round."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.network import Network, build_network
 from hpcfl.models.registry import split_name
 from hpcfl.runtime.devices import seed_torch
+from hpcfl.training.state import Block
 from hpcfl.utils import seeds
 
 
@@ -34,3 +35,12 @@ def initial_network(
     if weights := pretrained.get(split_name(name)[0]):
         network.extractor.load_state_dict(weights)
     return network
+
+
+def initial_block(plan: RunPlan, i: int, block: Block) -> Tensor:
+    """Returns a block of a client before its first round; random entries are keyed as its network is."""
+    if not block.bound:
+        return torch.full(block.shape, block.start, dtype=block.dtype)
+    key = (0,) if plan.config.models.same_start else (1, i)
+    random = seeds.generator(plan.config.seed, f"start block {block.name}", *key)
+    return torch.from_numpy(random.uniform(-block.bound, block.bound, block.shape)).to(block.dtype)

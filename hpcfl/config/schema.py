@@ -71,8 +71,8 @@ class ModelsConfig(Section):
     """Architectures by name or import path (package.module:function), instead of a group."""
     weights: Weights | None = None
     """Number of clients per turn for each architecture of the list; default: one each."""
-    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4"] = "linear"
-    """Classifier on the features: linear; mlp…: with a hidden layer of that size; htc4: all four in turn."""
+    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4", "unit"] = "linear"
+    """Head: linear; mlp…: a hidden layer of that size; htc4: all four in turn; unit: normalises features."""
     features: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Number d of features, which prototypes have too, equal for all clients (512; 32 for points)."""
     pretrained: dict[str, str] = Field(default_factory=dict)
@@ -92,6 +92,18 @@ class TrainConfig(Section):
     """Epochs of local training per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the clients' SGD."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """Optimiser of the clients, new in each round; Adam has torch's β (0.9, 0.999) and ε (1e-8)."""
+    weight_decay: Weight = 0.0
+    """Weight decay λ: sgd and adam add λw to the gradient; adamw takes the share lr·λ off w."""
+    lr_schedule: Literal["constant", "step", "cosine"] = "constant"
+    """Learning rate over rounds: constant; step: times lr_factor at intervals; cosine: down to lr_min."""
+    lr_rounds: Count | None = None
+    """step: rounds between two steps; cosine: rounds until lr_min, which then stays."""
+    lr_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """step: factor of each step."""
+    lr_min: Weight = 0.0
+    """cosine: learning rate at its end."""
     clip_norm: Weight = 0.0
     """Gradients with a larger norm are scaled down to it (needs the plain step); 0: never."""
     augment: list[Literal["crop", "flip", "randaugment"]] = Field(default_factory=list)
@@ -198,6 +210,15 @@ class Config(Section):
             raise ValueError(f"runtime.step = 'direct': {NO_CLIPPING} (train.clip_norm = 0.0)")
         if self.runtime.graphs and self.runtime.device == "cpu":
             raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
+        if self.runtime.graphs and self.train.optimizer != "sgd":
+            raise ValueError("runtime.graphs = true: only with train.optimizer = 'sgd'")
+        train = self.train
+        if train.momentum and train.optimizer != "sgd":
+            raise ValueError(f"train.momentum = {train.momentum}: {train.optimizer} has its own, set 0.0")
+        if train.lr_schedule != "constant" and train.lr_rounds is None:
+            raise ValueError(f"train.lr_schedule = {train.lr_schedule!r}: needs train.lr_rounds")
+        if train.lr_schedule == "cosine" and train.lr_min > train.lr:
+            raise ValueError(f"train.lr_min = {train.lr_min}: must not be above train.lr = {train.lr}")
         partition = self.partition
         if (partition.file is not None) != (partition.name == "file"):
             raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.algorithms.initial_network import initial_block, initial_network
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.runtime.arena import Arena
 from hpcfl.training.client_layout import ClientLayouts
@@ -46,7 +46,7 @@ class ClientRecords:
         copy_into(blocks, network)
         for block in self.layouts.declared.blocks(architecture):
             if block.kept:
-                blocks[block.name].fill_(block.start)
+                blocks[block.name].copy_(initial_block(self.plan, i, block))
         for name, extra in self.layouts.declared.networks(architecture).items():
             if extra.kept:
                 other = initial_network(self.plan, i, name, extra.architecture)

@@ -19,6 +19,7 @@ from hpcfl.metrics.features import RankFeatures
 from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.bound_network import bind_network
+from hpcfl.training.learning_rate import learning_rate
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.samples import SampleSource
 from hpcfl.training.state import empty_vector
@@ -56,12 +57,13 @@ class Worker:
     def train_client(self, t: int, i: int) -> ClientUpload:
         """Trains client i in round t and returns its upload; a diverged client uploads nothing."""
         start, cpu = time.perf_counter(), time.process_time()
-        client = self._load(t, i)
+        client = self.load(t, i)
         upload: Payload = {}
         client.metrics["trained"] = True
         if not client.bound.diverged or self.algorithm.recovers:
             self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
+            client.bound.set_learning_rate(learning_rate(self.ctx.plan.train, t))
             losses = self.algorithm.train(client, self.download)
             if "loss" not in losses:
                 raise TypeError(f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'")
@@ -85,7 +87,7 @@ class Worker:
     def evaluate_network(self, t: int, i: int) -> None:
         """Evaluates what needs only client i's state as its last training left it."""
         cpu = time.process_time()
-        self.evaluator.evaluate_network(self._load(t, i), self.ctx.records.record(i))
+        self.evaluator.evaluate_network(self.load(t, i), self.ctx.records.record(i))
         self.cpu_on_clients += time.process_time() - cpu
 
     def evaluate_download(self, t: int, i: int) -> None:
@@ -95,7 +97,7 @@ class Worker:
         diverged = diverged and not self.algorithm.recovers
         whole = changes == "network" or self.ctx.plan.config.log.train_accuracy
         if (whole or changes == "head") and not diverged:
-            client = self._load(t, i, extractor=whole)
+            client = self.load(t, i, extractor=whole)
             if changes != "nothing":
                 self.algorithm.apply_download(client, self.download)
         z_ND = self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
@@ -112,7 +114,7 @@ class Worker:
         self.cpu_on_clients, self.cpu_reported = 0.0, now
         return seconds
 
-    def _load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
+    def load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
         """Copies client i's state into the buffer, on request without its extractor, which is large."""
         client = self._client(t, i)
         if extractor:

@@ -14,12 +14,20 @@ from hpcfl.data.dataset import Dataset
 from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
-from hpcfl.errors import BadInput
+from hpcfl.errors import BadInput, unknown
+from hpcfl.methods.baselines import AUXILIARY_CHOICES, MutualOptions
 from hpcfl.methods.catalogue import CATALOGUE, check_method, find_method, method_spec
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import user_path
 from hpcfl.methods.spec import AlgorithmSpec
-from hpcfl.models.registry import client_architectures, find_architecture, is_user_defined, split_name
+from hpcfl.models.registry import (
+    ARCHITECTURES,
+    HEADS,
+    client_architectures,
+    find_architecture,
+    is_user_defined,
+    split_name,
+)
 from hpcfl.utils.files import absolute_path
 from hpcfl.utils.hdf5_file import open_regular
 from hpcfl.utils.user_code import source_checksums
@@ -143,6 +151,7 @@ def plan_run(config: Config) -> RunPlan:
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     plan = RunPlan(config, method, data, clients, counts_MK, absolute_path(Path()))
     method.check(plan)
+    _check_auxiliary(plan)
     for name in plan.architectures:
         if is_user_defined(name):
             find_architecture(split_name(name)[0])
@@ -151,3 +160,14 @@ def plan_run(config: Config) -> RunPlan:
     except OSError as error:
         raise BadInput(f"models.pretrained: cannot read {error.filename}: {error.strerror}") from None
     return plan
+
+
+def _check_auxiliary(plan: RunPlan) -> None:
+    """Raises BadInput if a method's auxiliary network is neither registered nor a client's."""
+    settings = plan.spec.settings
+    if isinstance(settings, MutualOptions) and settings.auxiliary not in AUXILIARY_CHOICES:
+        extractor, head = split_name(settings.auxiliary)
+        is_registered = extractor in ARCHITECTURES and head in HEADS
+        if not is_registered and settings.auxiliary not in plan.architectures:
+            known = [*AUXILIARY_CHOICES, *plan.architectures, *ARCHITECTURES]
+            raise unknown("method.auxiliary", settings.auxiliary, dict.fromkeys(known))

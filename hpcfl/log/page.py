@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hpcfl.log.schema import BASE_METRICS, OPTIONAL_METRICS
-from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
+from hpcfl.methods.baseline_metrics import BASELINE_METRICS
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 
 TYPES = {"f8": "float64", "f4": "float32", "i8": "int64", "i4": "int32", "?": "bool", "string": "string"}
 TABLES = {

@@ -16,7 +16,8 @@ from hpcfl.log.optional_metrics import (
     train_accuracies,
     validation_accuracies,
 )
-from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
+from hpcfl.methods.baseline_metrics import BASELINE_METRICS
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
 if TYPE_CHECKING:

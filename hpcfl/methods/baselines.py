@@ -7,17 +7,21 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hpcfl.config.section import Count, Positive, Section, Share, Weight
-from hpcfl.methods.declared_metrics import (
-    ACCURACY_GLOBAL,
+from hpcfl.methods.baseline_metrics import (
     ACCURACY_TRAINED,
     DISTILL_METRICS,
     FEDNH_METRICS,
     FEDUV_METRICS,
     GENERATED_METRICS,
     LEVEL_METRICS,
+    LOSS_FEATURES,
+    MUTUAL_METRICS,
     SERVER_METRICS,
 )
+from hpcfl.methods.declared_metrics import ACCURACY_GLOBAL
 from hpcfl.methods.spec import AlgorithmSpec
+
+Energy = Annotated[float, Field(gt=0, le=1)]
 
 
 class ClippedOptions(Section):
@@ -98,6 +102,32 @@ class FedMpsOptions(Section):
     """Uploaded prototypes per step of the server's Adam."""
 
 
+AUXILIARY_CHOICES = ("smallest", "first")
+
+
+class MutualOptions(ClippedOptions):
+    auxiliary: str = "smallest"
+    """Auxiliary network: the smallest of the clients' networks; the first client's; or an architecture."""
+    published: bool = False
+    """As published: teachers not detached, KL ÷ K; fedkd: always factors, some of them zeroed."""
+
+
+class FmlOptions(MutualOptions):
+    alpha: Share = 0.5
+    """α, the weight of the cross-entropy of a client's network; 1 − α is that of the distillation."""
+    beta: Share = 0.5
+    """β, the same of the auxiliary network."""
+
+
+class FedKdOptions(MutualOptions):
+    energy_start: Energy = 0.95
+    """Share of the squared singular values that factors keep, in the first round."""
+    energy_end: Energy = 0.98
+    """The same after energy_rounds; linear between."""
+    energy_rounds: Count = 1000
+    """Rounds from energy_start to energy_end."""
+
+
 BASELINES = {
     "lg-fedavg": AlgorithmSpec(
         about="heads are averaged; extractors stay with their clients",
@@ -175,5 +205,23 @@ BASELINES = {
         Options=FedMpsOptions,
         settings=FedMpsOptions(),
         metrics=(ACCURACY_GLOBAL, *SERVER_METRICS, *LEVEL_METRICS),
+    ),
+    "fml": AlgorithmSpec(
+        about="a small network is averaged; it and each client's own learn from each other",
+        paper="Shen et al., FML, 2020",
+        page="fml",
+        algorithm="hpcfl.algorithms.fml:Fml",
+        Options=FmlOptions,
+        settings=FmlOptions(),
+        metrics=MUTUAL_METRICS,
+    ),
+    "fedkd": AlgorithmSpec(
+        about="as fml, with features too; the small network travels as low-rank factors",
+        paper="Wu et al., FedKD, Nature Communications 2022",
+        page="fedkd",
+        algorithm="hpcfl.algorithms.fedkd:FedKd",
+        Options=FedKdOptions,
+        settings=FedKdOptions(),
+        metrics=(*MUTUAL_METRICS, LOSS_FEATURES),
     ),
 }

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from hpcfl.metrics.metric import declare, evaluated, trained
 
-ACCURACY_TRAINED = declare(
-    "/client/accuracy_trained",
-    "round client",
-    "f8",
-    "accuracy by the head after training, before the next download; accuracy_head is after it",
-    evaluated("accuracy_trained"),
-)
-"""Of algorithms whose download changes the head or the network."""
-
 ACCURACY_GLOBAL = declare(
     "/client/accuracy_global",
     "round client",
@@ -153,75 +144,3 @@ PROTOTYPE_METRICS = (
         "/refine/distances", "saved iteration statistic", "f8", "pairwise, by iteration; if log.distances"
     ),
 )
-
-SERVER_METRICS = tuple(
-    metric for metric in PROTOTYPE_METRICS if metric.path in ("/refine/iterations", "/refine/loss")
-)
-"""Of algorithms whose server trains by SGD."""
-DISTILL_METRICS = (
-    declare(
-        "/round/loss_distill",
-        "round",
-        "f8",
-        "distillation part: to the mean logits of the label; NaN: none",
-        trained("distill", "sample mean"),
-    ),
-)
-FEDUV_METRICS = (
-    declare(
-        "/round/loss_variance",
-        "round",
-        "f8",
-        "variance part, FedUV: of the outputs over a batch",
-        trained("variance", "sample mean"),
-    ),
-    declare(
-        "/round/loss_uniformity",
-        "round",
-        "f8",
-        "uniformity part, FedUV: of the features of a batch",
-        trained("uniformity", "sample mean"),
-    ),
-)
-FEDNH_METRICS = (declare("/round/scale", "round", "f8", "FedNH's s, the factor of cosines in logits"),)
-GENERATED_METRICS = (
-    declare(
-        "/round/loss_generated",
-        "round",
-        "f8",
-        "cross-entropy of the head on generated features; NaN: none",
-        trained("generated", "sample mean"),
-    ),
-)
-LEVEL_METRICS = (
-    declare(
-        "/round/loss_high",
-        "round",
-        "f8",
-        "contrastive part of the features; NaN: none",
-        trained("high", "sample mean"),
-    ),
-    declare(
-        "/round/loss_low",
-        "round",
-        "f8",
-        "contrastive part of the lower level of features; NaN: none",
-        trained("low", "sample mean"),
-    ),
-    declare(
-        "/round/loss_soft",
-        "round",
-        "f8",
-        "distillation part: to the server's soft labels; NaN: none",
-        trained("soft", "sample mean"),
-    ),
-)
-BASELINE_METRICS = (
-    ACCURACY_TRAINED,
-    *DISTILL_METRICS,
-    *FEDUV_METRICS,
-    *FEDNH_METRICS,
-    *GENERATED_METRICS,
-    *LEVEL_METRICS,
-)
-"""The metrics of baselines that no prototype method has."""

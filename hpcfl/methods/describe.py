@@ -12,9 +12,9 @@ from pydantic.fields import FieldInfo
 from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Section
 from hpcfl.errors import unknown
+from hpcfl.methods.baseline_metrics import ACCURACY_TRAINED
 from hpcfl.methods.catalogue import CATALOGUE, find_method
 from hpcfl.methods.declarations import Part
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import BASES, find_part, load, registered, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec

@@ -7,7 +7,8 @@ from typing import Any
 from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Section
 from hpcfl.errors import BadInput
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED, PROTOTYPE_METRICS
+from hpcfl.methods.baseline_metrics import ACCURACY_TRAINED
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.methods.plugins import load, load_user_object, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec
 from hpcfl.metrics.metric import Metric, declare, evaluated

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from hpcfl.models.registry import HEADS, PROTOTYPE_HEAD, RELU
+from hpcfl.models.registry import HEADS, PROTOTYPE_HEAD, RELU, UNIT_HEAD
 
 EPS = 1e-6
 """Features shorter than this are not scaled up to length 1: gradients would explode."""
@@ -42,9 +42,17 @@ def unit_prototypes(classes: int, features: int) -> Tensor:
     return normalize(weight_KD, dim=1)  # for K > d only the columns are orthonormal
 
 
+class UnitLength(nn.Module):
+    """Divides features by their length."""
+
+    def forward(self, z_BD: Tensor) -> Tensor:
+        return normalize(z_BD, dim=1, eps=EPS)
+
+
 def build_head(kind: str, features: int, classes: int, dropout: float) -> nn.Module:
     """Returns a head by name, after dropout if there is any."""
-    layers: list[nn.Module] = [nn.Dropout(dropout)] if dropout else []
+    layers: list[nn.Module] = [UnitLength()] if kind == UNIT_HEAD else []
+    layers += [nn.Dropout(dropout)] if dropout else []
     if kind == PROTOTYPE_HEAD:
         layers.append(PrototypeHead(features, classes))
     else:

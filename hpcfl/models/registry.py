@@ -53,6 +53,9 @@ HEADS: dict[str, tuple[int, ...]] = {"linear": (), "mlp512": (512,), "mlp256": (
 RELU = "-relu"
 """The names of heads with a ReLU after the last layer, too, end with this."""
 HEADS |= {name + RELU: widths for name, widths in HEADS.items()}
+UNIT_HEAD = "unit"
+"""The linear head that reads features of length 1."""
+HEADS[UNIT_HEAD] = ()
 PROTOTYPE_HEAD = "prototypes"
 """The head of fixed unit prototypes, which only a method can choose."""
 HEAD_GROUPS = {"htc4": ("linear", "mlp512", "mlp256", "mlp128")}
@@ -119,7 +122,7 @@ def client_architectures(settings: ModelsConfig, head_kind: str = "") -> tuple[s
     heads: tuple[str, ...] = HEAD_GROUPS.get(head, (head_kind or head,))
     if settings.style == "published":
         names = [_published_form(name) for name in names]
-        heads = tuple(each if head == "linear" else each + RELU for each in heads)
+        heads = tuple(each if head in ("linear", UNIT_HEAD) else each + RELU for each in heads)
     period = math.lcm(len(names), len(heads))
     return tuple(full_name(names[i % len(names)], heads[i % len(heads)]) for i in range(period))
 

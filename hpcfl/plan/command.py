@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,20 +69,24 @@ def print_plan(
     if calibrate:
         if devices and not torch.cuda.is_available():
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
-        forecast.seconds_per_sample = time_training(plan)
+        forecast.seconds_per_sample = time_training(plan, forecast.trained.architectures)
     if as_json:
         print(json.dumps(_as_dict(forecast), indent=1))
     else:
         _print(forecast)
 
 
-def time_training(plan: RunPlan) -> dict[str, float]:
-    """Returns seconds per training sample of each architecture, measured on this machine."""
+def time_training(plan: RunPlan, networks: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Returns seconds per training sample of each architecture, measured on this machine.
+
+    `networks` are the architectures of all networks that a client trains, by that of its own.
+    """
     batch, shape = plan.config.train.batch_size, plan.data.shape
     device = set_up_torch(plan.config.runtime, 0)
     result = {}
-    for name in plan.architectures:
-        options = step_options(plan.config.runtime, device.type, name, plan.train.clip_norm)
+    together = {name: names for names in reversed([*networks.values()]) for name in reversed(names)}
+    for name, names in together.items():
+        options = step_options(plan.config.runtime, device.type, *names, clip_norm=plan.train.clip_norm)
         network = build_network(name, shape, *plan.dims).to(device)
         network.to(memory_format=options.memory_format)  # type: ignore[call-overload]
         step = make_step(network, plan.train, options)

@@ -16,10 +16,10 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine
 from hpcfl.plan.memory import MemoryEstimate, Messages
+from hpcfl.plan.trained_networks import TrainedNetworks
 from hpcfl.runtime.devices import device_for
 from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
 from hpcfl.training.client_layout import ClientLayouts
-from hpcfl.training.step.options import step_options
 
 SAMPLED_ROUNDS = 20
 """First rounds over which means are taken; their participants are known in advance."""
@@ -52,11 +52,15 @@ class Forecast:
         pinned = runtime.placement == "pinned" or runtime.arena == "private"
         self.pools: list[Pool] = pools(locations, self.workers, pinned)
         self.device_of = [locations[pool.ranks[0]][1] for pool in self.pools]
-        self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.plan.clients])
+        self.work_M = np.array([float(self.trained.flops(c.id)) * len(c.train) for c in self.plan.clients])
         self.pool_of = assign_clients(self.work_M.tolist(), self.pools)
 
     def _cost(self, client: int) -> Cost:
         return self.costs[self.plan.clients[client].architecture]
+
+    @cached_property
+    def trained(self) -> TrainedNetworks:
+        return TrainedNetworks(self.plan, self.algorithm, self.costs)
 
     def clients_of(self, pool: int) -> list[int]:
         return [i for i, number in enumerate(self.pool_of) if number == pool]
@@ -149,7 +153,10 @@ class Forecast:
         """Expected seconds of a round's training and passes after it, from times measured on this machine."""
         if not self.seconds_per_sample:
             return None
-        per_M = np.array([self.seconds_per_sample[c.architecture] * len(c.train) for c in self.plan.clients])
+        seconds_M = [
+            sum(self.seconds_per_sample[name] for name in self.trained.names(c.id)) for c in self.plan.clients
+        ]
+        per_M = np.array([s * len(c.train) for s, c in zip(seconds_M, self.plan.clients, strict=True)])
         return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
 
     # --- memory
@@ -179,14 +186,15 @@ class Forecast:
 
     def _training(self, pool: int) -> dict[str, int]:
         """Returns the bytes that training the largest clients of a pool needs."""
-        clients, device = self.clients_of(pool), self.device_of[pool]
-        costs = [self._cost(i) for i in clients]
+        clients, kind = self.clients_of(pool), self.device_of[pool].partition(":")[0]
         return {
             "network": max(
                 (self.layouts.buffer_bytes(self.plan.clients[i].architecture) for i in clients), default=0
             ),
-            "gradients": max((self._gradients(i, device) for i in clients), default=0),
-            "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
+            "gradients": max((self.trained.gradients(i, kind) for i in clients), default=0),
+            "activations": max(
+                (max(self.trained.activations(i), self._cost(i).inference) for i in clients), default=0
+            ),
         }
 
     def node_memory(self, node: int) -> MemoryEstimate:
@@ -219,16 +227,8 @@ class Forecast:
     def _average(self, node: int) -> int:
         """Returns the bytes of gradients and activations of an average client of a node."""
         clients = [c.id for c in self.plan.clients if self.pools[self.pool_of[c.id]].node == node]
-        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in clients]
+        each = [4 * self.trained.parameters(i) + self.trained.activations(i) for i in clients]
         return sum(each) // max(1, len(each))
-
-    def _gradients(self, i: int, device: str) -> int:
-        """Returns the bytes of a client's gradients, unless the step frees them at once, and velocities."""
-        config, kind = self.plan.config, device.partition(":")[0]
-        kept = not step_options(
-            config.runtime, kind, self.plan.clients[i].architecture, self.plan.train.clip_norm
-        ).direct
-        return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
         """Returns the bytes of the states of a node's clients in the arena."""

@@ -33,6 +33,14 @@ class Declarations(Protocol):
     def networks(self, architecture: str) -> Mapping[str, ExtraNetwork]: ...
 
 
+def networks_of_clients(plan: RunPlan, declared: Declarations) -> dict[str, tuple[str, ...]]:
+    """Returns the architectures of all networks that a client trains, by the architecture of its own."""
+    return {
+        name: (name, *(extra.architecture for extra in declared.networks(name).values()))
+        for name in plan.architectures
+    }
+
+
 class ClientLayouts:
     """The layouts of every client's state and record; the same on every rank."""
 

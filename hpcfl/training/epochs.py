@@ -12,6 +12,7 @@ from torch import Tensor
 from hpcfl.methods.infer import num_correct
 from hpcfl.training.augmentation import Augmentation
 from hpcfl.training.samples import ClientSamples
+from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 
 
@@ -28,7 +29,7 @@ def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray
 
 
 def train_epochs(
-    step: Step,
+    step: Step | JointStep,
     samples: ClientSamples,
     local_loss: LossTerms | None,
     shuffle: Callable[[int], np.random.Generator],
@@ -54,7 +55,7 @@ def train_epochs(
         order = shuffle(epoch).permutation(len(samples))
         augment = augmentation(epoch) if augmentation else None
         strong = strong_batches(epoch) if strong_batches else None
-        for which in batches(order, settings.batch_size, step.network.has_batch_norm):
+        for which in batches(order, settings.batch_size, step.has_batch_norm):
             x_B, y_B = samples.batch(which, augment)
             terms, outputs = step(x_B, y_B, next(strong) if strong else None)
             term_T = torch.stack(list(terms.values())).double() * len(which)

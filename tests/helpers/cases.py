@@ -88,6 +88,23 @@ CASES = {
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.precision=bfloat16"),
     ],
+    "adamw": [
+        *("data.name=tiny", "federation.clients=4", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet8']", "partition.name=iid", "federation.participation=0.5"),
+        *("train.optimizer=adamw", "train.lr=0.001", "train.weight_decay=0.1"),
+        *("train.lr_schedule=cosine", "train.lr_rounds=3"),
+    ],
+    "clipped": [*SAVED, "train.clip_norm=0.5", "train.weight_decay=0.01", "federation.rounds=2"],
+    "fml on images": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "federation.participation=0.6"),
+        *("method.name=fml", "method.auxiliary=resnet6", "method.clip_norm=0.0", "train.momentum=0.5"),
+    ],
+    "fedkd on images": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "federation.participation=0.6"),
+        *("method.name=fedkd", "method.auxiliary=cnn", "method.energy_start=0.3", "method.energy_rounds=4"),
+    ],
     **{name: [*FEW, f"method.name={name}", *OWN.get(name, [])] for name in METHODS},
     "simplex in the plane": [*FEW, "method.name=simplex", "models.features=2"],  # Thomson and L-BFGS
     "anchor with shared dimensions": [*FEW, "method.name=anchor", "models.features=4"],

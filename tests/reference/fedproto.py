@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from hpcfl.utils.seeds import generator
 from tests.reference.federation import Federation, Replica, Views
 
 Prototypes = dict[int, Tensor]
@@ -46,6 +47,8 @@ class FedProto(Replica):
         weight: float | None = None,
         scale: float = 1.0,
         aggregate: str = "mean",
+        class_weights: str = "equal",
+        initial: str = "none",
         prototypes: str = "eval",
         forget: bool = False,
         own_classes: bool = False,
@@ -54,13 +57,16 @@ class FedProto(Replica):
         self.distance, self.aggregate = DISTANCES[distance], AGGREGATES[aggregate]
         self.weight = WEIGHTS[distance] if weight is None else weight
         self.by_angle, self.scale = distance == "cosine", scale
+        self.balanced, self.starts_random = class_weights == "balanced", initial == "random"
         self.running, self.forget, self.own_classes = prototypes == "running", forget, own_classes
         self.c: Prototypes = {}
         self.local: dict[int, Prototypes] = {}
         self.logged: dict[str, Any] = {}
 
     def run_round(self, t: int) -> None:
-        """Algorithm 2 of ProtoNorm, whose steps the other papers change; in the first round c is empty."""
+        """Algorithm 2 of ProtoNorm, whose steps other papers change; in published code c starts empty."""
+        if t == 0 and self.starts_random:
+            self.c = self.random()
         self.losses, uploads = {}, {}
         for i in sorted({*self.clients.participants(t)} - self.diverged):
             self.losses[i] = self.train(t, i)
@@ -81,8 +87,13 @@ class FedProto(Replica):
         return None
 
     def loss(self, t: int, i: int, logits: Tensor, z: Tensor, y: Tensor) -> Tensor | float:
-        """λ R_i of a batch, (4) and (5); a label without prototype adds 0, but counts in the mean."""
+        """λ R_i of a batch, (4); a label without prototype adds 0, but counts in the mean.
+
+        R_i is the mean over samples, as in published code; `balanced` is (5) as printed, over class means.
+        """
         self.seen.append((z.detach(), y))
+        if self.balanced:
+            z, y = torch.stack([z[y == j].mean(0) for j in y.unique()]), y.unique()
         terms = [self.term(i, z_b, j) for z_b, j in zip(z, y.tolist(), strict=True) if j in self.c]
         return self.weight_in(t) * sum(terms) / len(y)
 
@@ -107,6 +118,12 @@ class FedProto(Replica):
         return self.local[i]
 
     # --- the server
+
+    def random(self) -> Prototypes:
+        """Returns the first prototypes of the papers' algorithm boxes: here, directions of length 1."""
+        rng = {j: generator(self.clients.seed, "direction", j) for j in range(self.clients.classes)}
+        normal = {j: torch.from_numpy(rng[j].standard_normal(self.clients.features)) for j in rng}
+        return {j: (c / c.norm()).float() for j, c in normal.items()}
 
     def server(self, t: int, uploads: dict[int, Prototypes]) -> Prototypes:
         """Returns c_j, aggregated in float64; classes that nobody uploads keep their last one."""

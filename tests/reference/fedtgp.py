@@ -21,10 +21,18 @@ class Trainable(FedProto):
     """Vectors P´ and network F, kept across rounds and trained on the prototypes that each round uploads."""
 
     def __init__(
-        self, clients: Federation, *, server_epochs: int, server_network: bool = True, **options: Any
+        self,
+        clients: Federation,
+        *,
+        server_epochs: int,
+        server_network: bool = True,
+        server_lr: float | None = None,
+        server_batch: int | None = None,
+        **options: Any,
     ):
         super().__init__(clients, **options)
         self.epochs, d = server_epochs, clients.features
+        self.lr, self.batch = server_lr or clients.settings.lr, server_batch or clients.settings.batch_size
         start = torch.Generator().manual_seed(key(clients.seed, "server network"))
         self.vectors = torch.randn(clients.classes, d, generator=start).requires_grad_()
         layers = [nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d)] if server_network else []
@@ -36,16 +44,18 @@ class Trainable(FedProto):
         """P̂ = F(P´)."""
         return self.f(self.vectors)
 
+    def random(self) -> Prototypes:
+        return dict(enumerate(self.trained().detach()))
+
     def server(self, t: int, uploads: dict[int, Prototypes]) -> Prototypes:
-        """S epochs of a new SGD with the clients' learning rate and batch size; all K classes are sent."""
+        """S epochs of a new SGD; all K classes are sent."""
         pairs = [pair for p_i in uploads.values() for pair in p_i.items()]
         y, p = torch.tensor([c for c, _ in pairs]), torch.stack([p_ic for _, p_ic in pairs])
         self.inspect(p, y)
-        settings, seed = self.clients.settings, self.clients.seed
-        optimiser = torch.optim.SGD([self.vectors, *self.f.parameters()], settings.lr)
+        optimiser = torch.optim.SGD([self.vectors, *self.f.parameters()], self.lr)
         for epoch in range(self.epochs):
-            order, total = generator(seed, "server shuffle", t, epoch).permutation(len(y)), 0.0
-            for which in torch.from_numpy(order).split(settings.batch_size):
+            order, total = generator(self.clients.seed, "server shuffle", t, epoch).permutation(len(y)), 0.0
+            for which in torch.from_numpy(order).split(self.batch):
                 loss = self.server_loss(p[which], y[which])
                 optimiser.zero_grad()
                 loss.backward()

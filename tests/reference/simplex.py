@@ -9,7 +9,6 @@ import torch
 from scipy.optimize import linprog
 from torch import Tensor
 
-from hpcfl.utils.seeds import generator
 from tests.reference.federation import Federation
 from tests.reference.fedproto import FedProto, Prototypes
 
@@ -31,9 +30,7 @@ class Simplex(FedProto):
 
     def complete(self, means: Prototypes) -> Prototypes:
         """A class that is absent when prototypes are fixed gets a random direction."""
-        rng = {j: generator(self.clients.seed, "direction", j) for j in range(self.clients.classes)}
-        random = {j: torch.from_numpy(rng[j].standard_normal(self.clients.features)) for j in rng}
-        return random | means
+        return self.random() | means
 
     def refine(self, means: Prototypes) -> Prototypes:
         return {j: c.float() for j, c in zip(means, self.place(unit(means)), strict=True)}

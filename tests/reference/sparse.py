@@ -30,17 +30,13 @@ class Sparse(FedProto):
     ):
         super().__init__(clients, **options)
         check_masks(mask, sparsity)
-        self.mask, self.masked, self.per_class = mask, masked == "loss", class_weights == "per-class"
+        self.mask, self.masked, self.balanced = mask, masked == "loss", class_weights == "per-class"
         self.last: dict[int, Prototypes] = {}
         self.n = sum(map(clients.count, clients.ids))
 
     def loss(self, t: int, i: int, logits: Tensor, z: Tensor, y: Tensor) -> Tensor | float:
-        """Ω_i of samples; `per-class` is (12) as printed: of the mean of each class in a batch, summed."""
-        if not self.per_class:
-            return super().loss(t, i, logits, z, y)
-        classes = y.unique()
-        means = torch.stack([z[y == j].mean(0) for j in classes])
-        return len(classes) * super().loss(t, i, logits, means, classes)
+        """λ Ω_i as a mean over samples; `per-class` is (12) as printed, a sum over the classes of a batch."""
+        return super().loss(t, i, logits, z, y) * (len(y.unique()) if self.balanced else 1)
 
     def term(self, i: int, z: Tensor, j: int) -> Tensor:
         """CPKD: β_ij = n_ij / max_k n_ik, (12). `masked` masks features, too, as in Sect. 4.3."""
