@@ -135,8 +135,9 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
         metrics |= {name: BY_PATH[name] for name in wanted if name in lacking and BY_PATH[name].is_float}
         if not saved:
             metrics = {name: metric for name, metric in metrics.items() if metric.dims[0] not in ROUNDS_OF}
+        sizes = _sizes(file) if lacking & metrics.keys() else {}
         datasets = {
-            name: _nan(file, metric)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
+            name: _nan(sizes, metric)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
             for name, metric in metrics.items()
         }
         run = Run(path, attributes, parse_config(attributes["config"]), datasets, metrics, lacking)
@@ -157,12 +158,17 @@ def _values(dataset: h5py.Dataset, rows: slice) -> np.ndarray:
     return dataset.asstr()[rows] if h5py.check_string_dtype(dataset.dtype) else dataset[rows]
 
 
-def _nan(file: h5py.File, metric: Metric) -> np.ndarray:
-    """Returns NaN for a metric that the file lacks, with the lengths of dimensions that its datasets have."""
+def _sizes(file: h5py.File) -> dict[str, int]:
+    """Returns the lengths of the dimensions that the datasets of a file have."""
     sizes = {dim: len(names) for dim, names in COMPONENT_NAMES.items()}
     for group in file.values():
         for dataset in group.values():
             sizes |= dict(zip(str(dataset.attrs["dims"]).split(), dataset.shape, strict=True))
+    return sizes
+
+
+def _nan(sizes: Mapping[str, int], metric: Metric) -> np.ndarray:
+    """Returns NaN for a metric that the file lacks, in the shape that it would have there."""
     shape = [sizes.get(dim, 0) for dim in metric.dims]
     if math.prod(shape) > MAX_MISSING:
         raise ValueError(f"{metric.path} would have {math.prod(shape)} values")
