@@ -137,7 +137,7 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
             metrics = {name: metric for name, metric in metrics.items() if metric.dims[0] not in ROUNDS_OF}
         sizes = _sizes(file) if lacking & metrics.keys() else {}
         datasets = {
-            name: _nan(sizes, metric)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
+            name: _nan(metric, sizes)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
             for name, metric in metrics.items()
         }
         run = Run(path, attributes, parse_config(attributes["config"]), datasets, metrics, lacking)
@@ -159,7 +159,7 @@ def _values(dataset: h5py.Dataset, rows: slice) -> np.ndarray:
 
 
 def _sizes(file: h5py.File) -> dict[str, int]:
-    """Returns the lengths of the dimensions that the datasets of a file have."""
+    """Returns the length of each dimension that the datasets of a file have."""
     sizes = {dim: len(names) for dim, names in COMPONENT_NAMES.items()}
     for group in file.values():
         for dataset in group.values():
@@ -167,8 +167,8 @@ def _sizes(file: h5py.File) -> dict[str, int]:
     return sizes
 
 
-def _nan(sizes: Mapping[str, int], metric: Metric) -> np.ndarray:
-    """Returns NaN for a metric that the file lacks, in the shape that it would have there."""
+def _nan(metric: Metric, sizes: Mapping[str, int]) -> np.ndarray:
+    """Returns NaN for a metric that the file lacks; `sizes` gives the length of each dimension."""
     shape = [sizes.get(dim, 0) for dim in metric.dims]
     if math.prod(shape) > MAX_MISSING:
         raise ValueError(f"{metric.path} would have {math.prod(shape)} values")

@@ -60,7 +60,7 @@ def test_the_divergence_by_hand():
 def test_the_losses_of_fml_by_hand(published):
     algorithm = algorithm_of("method.name=fml", "method.alpha=0.3", "method.beta=0.6")
     algorithm.options = algorithm.options.model_copy(update={"published": published})
-    joint_loss, more = algorithm.joint_loss(None)  # type: ignore[attr-defined]
+    joint_loss, more = algorithm.joint_loss(None)
     assert more == ()
     own, other = outputs(P, [0.0]), outputs(Q, [0.0])
     total, terms = joint_loss(own, other)
@@ -97,7 +97,7 @@ def test_the_losses_of_fedkd_by_hand(published):
     algorithm = algorithm_of("method.name=fedkd", "models.features=2")
     algorithm.options = algorithm.options.model_copy(update={"published": published})
     weight = 2 * torch.eye(2)
-    joint_loss, (optimizer,) = algorithm.joint_loss(FakeClient(algorithm, weight))  # type: ignore[attr-defined]
+    joint_loss, (optimizer,) = algorithm.joint_loss(FakeClient(algorithm, weight))
     own, other = outputs(P, [1.0, 2.0]), outputs(Q, [1.0, 0.0])
     total, terms = joint_loss(own, other)
     share, s = 1 / 3 if published else 1, math.log(2) + math.log(5)
@@ -118,7 +118,7 @@ def test_the_losses_of_fedkd_by_hand(published):
 
 def test_the_energy_rises_to_its_end_and_stays():
     algorithm = algorithm_of("method.name=fedkd", "method.energy_rounds=10")
-    energies = [algorithm.energy(t) for t in (0, 1, 5, 10, 99)]  # type: ignore[attr-defined]
+    energies = [algorithm.energy(t) for t in (0, 1, 5, 10, 99)]
     assert energies == pytest.approx([0.95, 0.953, 0.965, 0.98, 0.98])
 
 
@@ -169,12 +169,12 @@ def test_bytes_of_fedkd_are_those_of_what_is_sent(hpcfl, tmp_path, published):
 
 def test_small_factors_are_sent_and_restored():
     algorithm = algorithm_of("method.name=fedkd", "method.auxiliary=mlp_256", "method.energy_start=0.5")
-    values = {name: value.clone() for name, value in algorithm.initial_parameters().items()}  # type: ignore[attr-defined]
+    values = {name: value.clone() for name, value in algorithm.initial_parameters().items()}
     large = max(values, key=lambda name: values[name].numel())
     rows, columns = values[large].shape
     values[large] = torch.outer(torch.arange(1.0, rows + 1), torch.ones(columns))  # of rank 1
     codec = Codec(algorithm.upload_arrays())
-    payload = codec.decode(codec.encode(algorithm.compress(values, 0)))  # type: ignore[attr-defined]
+    payload = codec.decode(codec.encode(algorithm.compress(values, 0)))
     assert f"{large}.left" in payload
     assert large not in payload
     sent = algorithm.receive(payload)
@@ -196,7 +196,7 @@ def run(hpcfl):
 def test_bytes_with_few_participants(run, name):
     """FML's network goes to participants, FedKD's to all."""
     log = run(name, "method.energy_start=1.0", "method.energy_end=1.0") if name == "fedkd" else run(name)
-    size = 4 * sum(math.prod(shape) for shape in algorithm_of(f"method.name={name}").shapes.values())  # type: ignore[attr-defined]
+    size = 4 * sum(math.prod(shape) for shape in algorithm_of(f"method.name={name}").shapes.values())
     assert (log["/round/bytes_up"] == 2 * size).all()
     assert (log["/round/bytes_down"] == (2 if name == "fml" else 20) * size).all()
     assert (log["/client/accuracy"] == log["/client/accuracy_head"]).all()
