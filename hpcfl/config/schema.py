@@ -11,7 +11,6 @@ from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weight, Weights
 
 NO_CLIPPING = "updates weights before the norm of all gradients is known; do not clip"
-"""Why the direct step cannot clip gradients."""
 
 
 class DataConfig(Section):
@@ -210,16 +209,15 @@ class Config(Section):
             raise ValueError(f"runtime.step = 'direct': {NO_CLIPPING} (train.clip_norm = 0.0)")
         if self.runtime.graphs and self.runtime.device == "cpu":
             raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
-        if self.runtime.graphs and self.train.optimizer != "sgd":
+        train, partition = self.train, self.partition
+        if self.runtime.graphs and train.optimizer != "sgd":
             raise ValueError("runtime.graphs = true: only with train.optimizer = 'sgd'")
-        train = self.train
         if train.momentum and train.optimizer != "sgd":
             raise ValueError(f"train.momentum = {train.momentum}: {train.optimizer} has its own, set 0.0")
         if train.lr_schedule != "constant" and train.lr_rounds is None:
             raise ValueError(f"train.lr_schedule = {train.lr_schedule!r}: needs train.lr_rounds")
         if train.lr_schedule == "cosine" and train.lr_min > train.lr:
             raise ValueError(f"train.lr_min = {train.lr_min}: must not be above train.lr = {train.lr}")
-        partition = self.partition
         if (partition.file is not None) != (partition.name == "file"):
             raise ValueError(
                 f"partition.name = {partition.name!r}: 'file' and the key partition.file go together"
