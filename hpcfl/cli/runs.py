@@ -56,11 +56,24 @@ def watch(run: str, interval: float, once: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
-@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard"]))
+@click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
+@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "latex"]))
 @click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
 def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
-    """Write runs as CSV files or for TensorBoard, each to a directory of its own."""
+    """Write runs as CSV files or for TensorBoard, or the tables of a study as CSV or LaTeX.
+
+    Each run, or the study, gets a directory of its own.
+    """
+    from hpcfl.errors import BadInput
+    from hpcfl.log.reader import is_study
+
+    if len(runs) == 1 and kind != "tensorboard" and is_study(runs[0]):
+        from hpcfl.report.export_study import print_exported_study
+
+        print_exported_study(runs[0], kind, out)
+        return
+    if kind == "latex":
+        raise BadInput("--to latex takes the directory of a study; hpcfl report writes the tables of runs")
     from hpcfl.export.command import print_exported
 
     print_exported(runs, kind, out)
