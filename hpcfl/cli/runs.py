@@ -1,4 +1,4 @@
-"""The commands on logs of runs: show, diff, watch, export."""
+"""The commands on logs of runs: show, diff, watch, export, report."""
 
 from __future__ import annotations
 
@@ -77,3 +77,24 @@ def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
     from hpcfl.export.command import print_exported
 
     print_exported(runs, kind, out)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
+@click.option("-o", "out", metavar="DIR", required=True, help="Where the report is written.")
+@click.option("--title", help="Heading of the page. [default: the study's name]")
+@click.option(
+    "--target",
+    metavar="SHARE",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Accuracy whose cost is shown, as 0.9. [default: 90% of the best]",
+)
+def report(runs: tuple[str, ...], out: str, title: str | None, target: float | None) -> None:
+    """Write figures, tables and a page about runs, or about a study by its directory.
+
+    DIR/index.html is one page that needs no network; figures (SVG, PDF, PNG, CSV), tables (Markdown, LaTeX,
+    CSV) and configurations lie beside it. A second report replaces the files of the first, and no others.
+    """
+    from hpcfl.report.command import print_report
+
+    print_report(runs, out, title, target)

@@ -54,10 +54,12 @@ def make_settings(records: Sequence[RunRecord]) -> list[Setting]:
     """Returns the series of all runs, by setting, in the order in which they were given."""
     groups = _group(records)
     all_values = [_values(group[0]) for group in groups]
-    varying = _varying(all_values)
+    blocks = {values.get("block", "") for values in all_values}
     by_setting: dict[str, list[int]] = {}
-    for i, values in enumerate(all_values):
-        by_setting.setdefault(_words(values, [key for key in varying if not _of_method(key)]), []).append(i)
+    for values, i in zip(all_values, range(len(groups)), strict=True):
+        same_block = [each for each in all_values if each.get("block") == values.get("block")]
+        keys = [key for key in _varying(same_block) if not _of_method(key)]
+        by_setting.setdefault(_words(values, ["block", *keys] if len(blocks) > 1 else keys), []).append(i)
     settings = []
     for name, members in by_setting.items():
         labels = _labels([all_values[i] for i in members], [groups[i][0].name for i in members])

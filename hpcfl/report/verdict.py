@@ -43,6 +43,8 @@ class Delta:
     """Pairs of client and seed in which the client is better off than alone; `worse` likewise."""
     worse: int
     pairs: int
+    runs: tuple[tuple[RunRecord, RunRecord], ...]
+    """The runs of the method, each with its run of `local`."""
 
     @property
     def mean(self) -> float:
@@ -147,7 +149,7 @@ def _delta(series: Series, inference: str, pairs: Sequence[tuple[RunRecord, RunR
         count += len(difference_M)
     by_seed = tuple(a - b for a, b in zip(shares, alone_shares, strict=True))
     means = float(np.mean(shares)), float(np.mean(alone_shares))
-    return Delta(series, inference, *means, by_seed, better, worse, count)
+    return Delta(series, inference, *means, by_seed, better, worse, count, tuple(pairs))
 
 
 def _same_prototypes(one: RunRecord, alone: RunRecord) -> bool:

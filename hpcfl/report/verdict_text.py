@@ -32,7 +32,7 @@ def difference_text(delta: Delta) -> str:
 
 def outcome_text(delta: Delta) -> str:
     """Returns whether federation helped, in a few words."""
-    words = {"above": "above local", "below": "BELOW local", "level": "no clear difference"}
+    words = {"above": "above local", "below": "BELOW local", "level": "unclear"}
     seeds = len(delta.by_seed)
     return words[delta.outcome] + (", one seed" if seeds == 1 else f", {seeds} seeds")
 

@@ -44,7 +44,7 @@ def test_the_interval_over_seeds_is_that_of_student():
     assert delta.outcome == "level"
     assert (difference_text(delta), outcome_text(delta)) == (
         "+2.00 [−0.48, +4.48]",
-        "no clear difference, 3 seeds",
+        "unclear, 3 seeds",
     )
 
 
