@@ -54,12 +54,14 @@ def make_settings(records: Sequence[RunRecord]) -> list[Setting]:
     """Returns the series of all runs, by setting, in the order in which they were given."""
     groups = _group(records)
     all_values = [_values(group[0]) for group in groups]
-    blocks = {values.get("block", "") for values in all_values}
+    blocks: dict[str, list[dict[str, str]]] = {}
+    for values in all_values:
+        blocks.setdefault(values.get("block", ""), []).append(values)
+    keys = {name: [k for k in _varying(block) if not _of_method(k)] for name, block in blocks.items()}
     by_setting: dict[str, list[int]] = {}
-    for values, i in zip(all_values, range(len(groups)), strict=True):
-        same_block = [each for each in all_values if each.get("block") == values.get("block")]
-        keys = [key for key in _varying(same_block) if not _of_method(key)]
-        by_setting.setdefault(_words(values, ["block", *keys] if len(blocks) > 1 else keys), []).append(i)
+    for i, values in enumerate(all_values):
+        own = keys[values.get("block", "")]
+        by_setting.setdefault(_words(values, ["block", *own] if len(blocks) > 1 else own), []).append(i)
     settings = []
     for name, members in by_setting.items():
         labels = _labels([all_values[i] for i in members], [groups[i][0].name for i in members])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hpcfl.report.series import make_settings
@@ -46,3 +48,13 @@ def test_curves_of_shorter_runs_end_in_nan():
     )
     curves = setting.series[0].curves("/round/accuracy")
     np.testing.assert_array_equal(curves, [[0.1, 0.2, 0.3], [0.5, np.nan, np.nan]])
+
+
+def test_blocks_of_a_study_are_named_first_and_by_what_varies_in_them():
+    """What only another block sets is not in the name."""
+    runs = [
+        replace(record("fedproto", HEAD, f"federation.clients={n}", f"federation.rounds={t}"), block=block)
+        for n, t, block in ((20, 3, "clients"), (40, 3, "clients"), (20, 5, "strong"))
+    ]
+    names = [setting.name for setting in make_settings(runs)]
+    assert names == ["clients, clients 20", "clients, clients 40", "strong"]

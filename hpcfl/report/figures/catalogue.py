@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hpcfl.report.figures import clients, curves, lines, round_parts, saved_prototypes, scaling, targets
+from hpcfl.report.figures import (
+    alignment,
+    clients,
+    curves,
+    lines,
+    personalisation,
+    round_parts,
+    saved_prototypes,
+    scaling,
+    targets,
+)
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData
 
 
@@ -33,11 +43,13 @@ FIGURES = (
     FigureEntry("class-bubbles", "Classes of the clients, by area", clients.class_bubbles),
     FigureEntry("margins", "Margins", lines.margins),
     FigureEntry("prototype-geometry", "Geometry of the prototypes", lines.prototype_geometry),
+    FigureEntry("alignment-iterations", "Iterations of the solver", alignment.alignment_iterations),
     FigureEntry("cosine-matrices", "Cosines of the prototypes", saved_prototypes.cosine_matrices),
     FigureEntry("prototype-values", "Values of the prototypes", saved_prototypes.prototype_values),
     FigureEntry("prototypes-plane", "Prototypes in the plane", saved_prototypes.prototypes_in_the_plane),
     FigureEntry("loss-terms", "Terms of the loss", lines.loss_terms),
     FigureEntry("gradient-ratios", "Gradients of the terms", lines.gradient_ratios),
+    FigureEntry("head-norms", "Personalisation of heads", personalisation.head_norms),
     FigureEntry("silhouette", "Silhouette and personalisation", lines.silhouette),
 )
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
-from hpcfl.report.figures.style import add_legend, label_text, new_figure, plain_numbers
+from hpcfl.report.figures.style import add_legend, label_text, new_figure, plain_numbers, whole_numbers
 from hpcfl.report.verdict import COUNTERPART, WORDS
 
 MAX_NUMBERS = 250
@@ -41,8 +41,7 @@ def class_heatmap(data: FigureData) -> Drawing:
                 panel.annotate(str(count), (i, k), ha="center", va="center", fontsize=5, color=colour)
     panel.set(xlabel="client", ylabel="class")
     panel.grid(visible=False)
-    panel.xaxis.get_major_locator().set_params(integer=True)
-    panel.yaxis.get_major_locator().set_params(integer=True)
+    whole_numbers(panel.xaxis, panel.yaxis)
     figure.colorbar(image, ax=panel, label="training samples", pad=0.02, format=plain_numbers())
     sentence = "Which client trains on how many samples of which class; white is none." + data.where()
     return Drawing(figure, sentence, ("client", "class", "samples"), _rows(counts_MK))
@@ -59,8 +58,7 @@ def class_bubbles(data: FigureData) -> Drawing:
     panel.scatter(i, k, s=area, color="#D55E00", alpha=0.75, linewidth=0)
     panel.set(xlabel="client", ylabel="class", xlim=(-0.7, len(counts_MK) - 0.3))
     panel.set_ylim(-0.7, counts_MK.shape[1] - 0.3)
-    panel.xaxis.get_major_locator().set_params(integer=True)
-    panel.yaxis.get_major_locator().set_params(integer=True)
+    whole_numbers(panel.xaxis, panel.yaxis)
     sentence = (
         f"The same by area: the largest bubble is {int(counts_MK.max())} training samples." + data.where()
     )

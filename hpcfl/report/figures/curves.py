@@ -9,7 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, curve, mean_and_spread, shown
-from hpcfl.report.figures.style import add_legend, draw_band, label_text, new_figure, title_text
+from hpcfl.report.figures.style import (
+    add_legend,
+    draw_band,
+    label_text,
+    new_figure,
+    title_text,
+    whole_numbers,
+)
 from hpcfl.report.records import RunRecord
 
 
@@ -94,7 +101,7 @@ def _accuracy(data: FigureData, cost: str, sentence: str) -> Drawing:
             ]
         panel.set(title=title_text(setting.name, len(data.panels)))
         if cost == "rounds":
-            panel.xaxis.get_major_locator().set_params(integer=True)
+            whole_numbers(panel.xaxis)
         panel.margins(x=0.02)
     axis_unit(axes, name)
     if not rows:

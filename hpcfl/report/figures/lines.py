@@ -9,7 +9,14 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, mean_and_spread, shown
-from hpcfl.report.figures.style import add_legend, draw_band, label_text, new_figure, plain_numbers
+from hpcfl.report.figures.style import (
+    add_legend,
+    draw_band,
+    label_text,
+    new_figure,
+    plain_numbers,
+    whole_numbers,
+)
 from hpcfl.report.records import RunRecord
 
 
@@ -106,8 +113,8 @@ def _lines(data: FigureData, panels: Sequence[Panel], sentence: str) -> Drawing:
         rows += [(panel.title, label, *row) for row in numbers]
     for panel, axis in zip(known, axes, strict=True):
         axis.set(title=panel.title, xlabel="round")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        if panel.is_log and any((line.get_ydata() > 0).any() for line in axis.lines):
+        whole_numbers(axis.xaxis)
+        if panel.is_log and any((found > 0).any() for (each, _), found in values.items() if each is panel):
             axis.set_yscale("log", nonpositive="mask")
             axis.yaxis.set_major_formatter(plain_numbers())
             axis.yaxis.set_minor_formatter(NullFormatter())

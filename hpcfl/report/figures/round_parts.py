@@ -17,7 +17,7 @@ def parts_of_a_round(data: FigureData) -> Drawing:
     setting = data.main
     rows: list[tuple[object, ...]] = []
     figure, [panel] = new_figure(1, height=max(1.4, 0.24 * len(setting.series) + 0.5))
-    labels = []
+    labels: list[str] = []
     for series in setting.series:
         records = [record for record in shown(series) if record.run.rounds_done]
         parts = (

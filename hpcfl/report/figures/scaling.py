@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcfl.log.summary import Summary
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
-from hpcfl.report.figures.style import add_legend, label_text, new_figure
+from hpcfl.report.figures.style import add_legend, label_text, new_figure, whole_numbers
 from hpcfl.report.series import Series
 from hpcfl.report.table_formats import one_line
 
@@ -60,7 +60,7 @@ def strong_scaling(data: FigureData) -> Drawing:
     axes[1].plot([1, most], [1, most], color="black", linewidth=0.8, label="ideal")
     for panel, name in zip(axes, ("seconds per round", "speed-up"), strict=True):
         panel.set(xlabel="workers", ylabel=name, ylim=(0, None))
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        whole_numbers(panel.xaxis)
     add_legend(figure, axes)
     cores = {
         str(r.run.attributes.get("cores", "?")) for line in lines for s in line.series for r in s.records

@@ -11,8 +11,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcfl.report.table_formats import one_line
 
@@ -26,7 +27,7 @@ WIDTH, PANEL = 7.0, 2.4
 """Width of a figure (two columns of a paper) and height of a row of panels, in inches."""
 MAX_LABEL = 44
 """Longer labels are cut."""
-RC = {
+RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.titlesize": 8,
@@ -103,6 +104,12 @@ def plain_numbers() -> FuncFormatter:
     return FuncFormatter(lambda value, _: f"{value:g}")
 
 
+def whole_numbers(*axes: Axis) -> None:
+    """Puts ticks at whole numbers only."""
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(integer=True))
+
+
 def title_text(title: str, columns: int = 3) -> str:
     """Returns a title for one of several panels side by side, in at most two lines."""
     width = {1: 70, 2: 44}.get(columns, 32)
@@ -127,11 +134,11 @@ def new_figure(
 
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Puts one legend for all panels above them."""
-    entries = {}
+    entries: dict[str, Any] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
         longest = max(map(len, entries))
         columns = max(1, min(len(entries), int(figure.get_figwidth() * 16) // (longest + 6)))
-        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=columns)
+        figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)
