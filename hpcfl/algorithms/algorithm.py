@@ -39,12 +39,19 @@ class Algorithm(ABC):
     """Lengths of the metrics' own dimensions, beside client, class and feature."""
     equal_heads: ClassVar[bool] = False
     """Whether all clients must have the same head."""
+    equal_networks: ClassVar[bool] = False
+    """Whether all clients must have the same architecture."""
+    head_kind: ClassVar[str] = ""
+    """The kind of head that clients have, whatever `models.head` says: "prototypes"; empty: as it says."""
     download_changes: Literal["nothing", "head", "network"] = "nothing"
     """What `apply_download` changes. A new head scores the test features of all clients again, a new network
     evaluates them again; both need `receivers = "all"`."""
     receivers: Literal["participants", "all", "once"] = "participants"
     """Who receives a download. once: all clients, in the round that makes it; after that nothing travels, and
     the first download, if there is one, is made from the seed on each client and does not travel either."""
+    recovers: bool = False
+    """Whether a client whose loss or upload is not finite is left out of that round only: it keeps its state
+    of before, and the next download replaces its network. Otherwise it never takes part again."""
     predictions: tuple[str, ...] = ()
     """The names of what `predict` returns; each has a metric /client/accuracy_NAME."""
     passes_after_training: int = 0
@@ -53,6 +60,8 @@ class Algorithm(ABC):
     def __init__(self, plan: RunPlan, device: torch.device):
         self.plan, self.device = plan, device
         self.options: Any = plan.spec.settings
+        self.pretrained: Mapping[str, Mapping[str, Tensor]] = {}
+        """Initial weights by extractor, as `models.pretrained` names them; known when `initial` is called."""
 
     # --- what travels, and what a client keeps
 
@@ -110,6 +119,9 @@ class Algorithm(ABC):
     def start_round(self, t: int, receivers_M: np.ndarray) -> Values:
         """Returns values of the log that are known when round t starts, given the receiving participants."""
         return {}
+
+    def drop_diverged(self, diverged_M: np.ndarray) -> None:  # noqa: B027
+        """Drops what the server keeps of clients that have diverged so far; called before `aggregate`."""
 
     @abstractmethod
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:

@@ -16,4 +16,6 @@ def build_algorithm(plan: RunPlan, device: torch.device) -> Algorithm:
         raise ValueError(
             f"{plan.spec.algorithm}: a download that changes the {algorithm.download_changes} must go to all"
         )
+    if algorithm.recovers and algorithm.download_changes != "network":
+        raise ValueError(f"{plan.spec.algorithm}: clients recover only if a download changes the network")
     return algorithm

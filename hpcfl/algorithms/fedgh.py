@@ -39,7 +39,7 @@ class FedGh(SharedHead):
         return {"prototypes": means.prototypes()}
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
-        """Trains the head by a new SGD with the clients' batch size; the last, smaller batch is used too."""
+        """Trains the head by a new SGD; the last, smaller batch is used too."""
         self.steps, self.loss = 0, np.nan
         if not uploads:
             return last
@@ -50,11 +50,14 @@ class FedGh(SharedHead):
         rows = [class_rows(upload.payload, "prototypes") for upload in uploads]
         z_RD = torch.cat([each.value_KD[each.present_K] for each in rows]).to(self.device)
         y_R = torch.cat([each.present_K.nonzero()[:, 0] for each in rows]).to(self.device)
-        seed, settings = self.plan.config.seed, self.plan.config.train
+        seed, batch_size = (
+            self.plan.config.seed,
+            self.options.server_batch or self.plan.config.train.batch_size,
+        )
         for epoch in range(self.options.server_epochs):
             order = seeds.generator(seed, "server shuffle", t, epoch).permutation(len(y_R))
             total = torch.zeros((), dtype=torch.float64, device=self.device)
-            for which_B in torch.from_numpy(order).to(self.device).split(settings.batch_size):
+            for which_B in torch.from_numpy(order).to(self.device).split(batch_size):
                 loss = cross_entropy(self.head(z_RD[which_B]), y_R[which_B])
                 gradients = torch.autograd.grad(loss, parameters)
                 with torch.no_grad():

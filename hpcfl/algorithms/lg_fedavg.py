@@ -27,8 +27,4 @@ class LgFedAvg(SharedHead):
             return last
         count_U = torch.stack([tensor(upload.payload, "samples")[0] for upload in uploads]).double()
         weight_U = (count_U / count_U.sum()).tolist()
-        means = [torch.zeros(value.shape, dtype=torch.float64) for value in self.head_values(last)]
-        for weight, upload in zip(weight_U, uploads, strict=True):
-            for mean, value in zip(means, self.head_values(upload.payload), strict=True):
-                mean += weight * value.double()
-        return {name: mean.float() for name, mean in zip(self.names, means, strict=True)}
+        return self.mean_head(uploads, weight_U)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hpcfl.algorithms.algorithm import Algorithm, Values
+from hpcfl.algorithms.prototype_values import derived_values, distance_table, uploaded_MKD
 from hpcfl.algorithms.semi_supervised import ActiveSet, SemiSupervised
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Payload, Rows, class_rows
@@ -17,7 +18,7 @@ from hpcfl.methods import sparse
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.metrics import prototype_metrics
 from hpcfl.methods.prototype_method import build_method
-from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
+from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.pseudo_labels import with_last_length
 from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.training.local_client import LocalClient, Losses
@@ -46,7 +47,8 @@ class PrototypeAlgorithm(Algorithm):
     # --- what travels, and what a client keeps
 
     def download_arrays(self) -> Sequence[Array]:
-        return [self._rows(all_classes=self.spec.refinement.learns)] if self.spec.exchange else []
+        has_all = self.spec.refinement.learns or self.spec.initial == "random"
+        return [self._rows(all_classes=has_all)] if self.spec.exchange else []
 
     def upload_arrays(self) -> Sequence[Array]:
         if not self.spec.has_uploads:
@@ -112,7 +114,7 @@ class PrototypeAlgorithm(Algorithm):
         client.blocks["local.present"].copy_(prototypes.present_K)
         if np.isfinite(losses["loss"]) and prototypes.finite:
             client.metrics["dead"] = means.dead_K().cpu().numpy()
-            client.metrics["margin"] = margin_K(prototypes).cpu().numpy()
+            client.metrics["margin"] = self.method.local_margin_K(prototypes).cpu().numpy()
         return losses
 
     def _active_set(self, client: LocalClient, download: Payload) -> ActiveSet | None:
@@ -166,6 +168,9 @@ class PrototypeAlgorithm(Algorithm):
         self.bytes_masks = self._send_masks(receivers_M)
         return {"/round/weight": self.method.local_loss.weight(t) if self.spec.exchange else np.nan}
 
+    def drop_diverged(self, diverged_M: np.ndarray) -> None:
+        self.method.aggregate.drop(np.flatnonzero(diverged_M).tolist())
+
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         current = self._prototypes(last).to(self.device)
         return self._payload(self.method.update_global(t, current, [*map(self._decoded, uploads)]))
@@ -187,8 +192,10 @@ class PrototypeAlgorithm(Algorithm):
     ) -> Values:
         new, stats = self._prototypes(download), self.method.refine.stats
         present_K, fresh_K = new.present_K.numpy(), np.zeros(len(new.present_K), dtype=bool)
-        for upload in uploads:
-            fresh_K |= self._prototypes(upload.payload).present_K.numpy()
+        decoded = {upload.client: self._prototypes(upload.payload) for upload in uploads}
+        for rows in decoded.values():
+            fresh_K |= rows.present_K.numpy()
+        sizes = self.spec.dimension_sizes(self.plan.config)
         self.bytes_masks += self._send_masks(receivers_M)
         return {
             "/round/bytes_masks": self.bytes_masks,
@@ -199,8 +206,8 @@ class PrototypeAlgorithm(Algorithm):
             "/refine/delta": stats.delta,
             **{f"/prototypes/{name}": value for name, value in prototype_metrics(new).items()},
             "/prototypes/global": new.value_KD.numpy(),
-            "/prototypes/local": self._uploaded(uploads),
-            "/refine/distances": self._distances(stats.distances),
+            "/prototypes/local": uploaded_MKD(decoded, sizes["uploader"], self.plan.dims),
+            "/refine/distances": distance_table(stats.distances, sizes["iteration"]),
         }
 
     def _send_masks(self, to_M: np.ndarray) -> int:
@@ -209,29 +216,8 @@ class PrototypeAlgorithm(Algorithm):
         self.has_masks_M |= torch.from_numpy(to_M)
         return new * sparse.bytes_of_masks(*self.plan.dims) if self.spec.sparsity else 0
 
-    def _uploaded(self, uploads: Sequence[ClientUpload]) -> np.ndarray:
-        """Returns the uploads by client, NaN where there is none; empty unless asked for."""
-        clients = self.spec.dimension_sizes(self.plan.config)["uploader"]
-        local_MKD = np.full((clients, *self.plan.dims), np.nan, dtype=np.float32)
-        for upload in uploads if clients else ():
-            rows = self._prototypes(upload.payload)
-            local_MKD[upload.client, rows.present_K.numpy()] = rows.value_KD[rows.present_K].numpy()
-        return local_MKD
-
-    def _distances(self, trace: Sequence[tuple[float, float, float]]) -> np.ndarray:
-        """Returns the solver's distances by iteration, NaN after its end; empty unless asked for."""
-        table = np.full((self.spec.dimension_sizes(self.plan.config)["iteration"], 3), np.nan)
-        if trace:
-            table[: len(trace)] = trace
-        return table
-
     def derived_values(self, row: Values) -> Values:
-        margin_K, accepted_M = row["/prototypes/margin_clients"], row["/client/accepted"]
-        correct_M = np.rint(np.nan_to_num(row["/client/pseudo_accuracy"]) * accepted_M)
-        return {
-            "/round/pseudo_accuracy": correct_M.sum() / (accepted_M.sum() or np.nan),
-            "/prototypes/margin_clients_normalised": margin_K / (np.fmax.reduce(margin_K) or np.nan),
-        }
+        return derived_values(row)
 
     def state(self) -> Mapping[str, Tensor]:
         return {**self.method.state(), "has_masks": self.has_masks_M}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Dense, Payload, tensor
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.network import build_on_meta
@@ -47,6 +48,14 @@ class SharedHead(Algorithm):
     def head_values(self, payload: Payload) -> list[Tensor]:
         """Returns the parameters of a head in a payload, in the order of `names`."""
         return [tensor(payload, name) for name in self.names]
+
+    def mean_head(self, uploads: Sequence[ClientUpload], weight_U: Sequence[float]) -> Payload:
+        """Returns the weighted sum of the uploaded heads, in float64; the weights add up to 1."""
+        means = [torch.zeros(array.shape, dtype=torch.float64) for array in self.arrays]
+        for weight, upload in zip(weight_U, uploads, strict=True):
+            for mean, value in zip(means, self.head_values(upload.payload), strict=True):
+                mean += weight * value.double()
+        return {name: mean.float() for name, mean in zip(self.names, means, strict=True)}
 
     def download_arrays(self) -> Sequence[Array]:
         return self.arrays

@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from hpcfl.config.schema import TrainConfig
 from hpcfl.federation.run_plan import Client, RunPlan
 from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.network import Network
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.epochs import batches
+from hpcfl.training.learning_rate import learning_rate
 from hpcfl.training.samples import SampleSource
 from hpcfl.utils import seeds
 
@@ -32,7 +34,7 @@ class PlainLoop:
     def round(self, t: int, method: PrototypeMethod, target: Prototypes) -> float:
         """Runs a round with the same batches and passes as hpcfl, and returns the mean loss."""
         config, network, classes = self.plan.config, self.network, self.plan.dims[0]
-        optimiser = torch.optim.SGD(network.parameters(), config.train.lr, config.train.momentum)
+        optimiser = _optimiser(network, self.plan.train, t)
         seed_torch(seeds.key(config.seed, "train", self.client.id, t), self.x_N.device)
         network.train()
         counts_K = torch.from_numpy(self.plan.class_counts_MK[self.client.id])
@@ -50,6 +52,8 @@ class PlainLoop:
                 loss = loss + sum(weight * term for weight, term in local_loss(z_BD, y_B).values())
                 optimiser.zero_grad()
                 loss.backward()
+                if self.plan.train.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), self.plan.train.clip_norm)
                 optimiser.step()
                 total += loss.detach() * len(which)
         network.eval()
@@ -69,3 +73,12 @@ class PlainLoop:
         """Returns the slices of the inference batches."""
         batch = self.plan.config.runtime.inference_batch
         return [slice(start, start + batch) for start in range(0, samples, batch)]
+
+
+def _optimiser(network: Network, settings: TrainConfig, t: int) -> torch.optim.Optimizer:
+    """Returns torch's optimiser for round t."""
+    lr, decay = learning_rate(settings, t), settings.weight_decay
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(network.parameters(), lr, settings.momentum, weight_decay=decay)
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    return kind(network.parameters(), lr, weight_decay=decay)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Literal
 
 import torch
 from rich.table import Table
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from hpcfl.config.schema import RuntimeConfig
 from hpcfl.errors import BadInput
+from hpcfl.methods.parts import SolverOptions
 from hpcfl.methods.refine.base import RefineStats
 from hpcfl.methods.refine.simplex import minimise_energy, nearest_simplex
-from hpcfl.methods.refine.thomson import DECAY, EVERY, LR, MOMENTUM, thomson
+from hpcfl.methods.refine.thomson import thomson
 from hpcfl.methods.sphere import EPS, distances, energy, normalise, simplex_bound
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.utils.formatting import console
@@ -26,11 +28,12 @@ MAX_ELEMENTS = 80_000_000
 
 def solve_by_differences(unit_PD: Tensor, iterations: int) -> Tensor:
     """Returns the result of ProtoNorm's Eq. (11)-(14) written down directly: a P×P×D tensor per iteration."""
-    c_PD, v_PD = unit_PD, torch.zeros_like(unit_PD)
+    options, c_PD, v_PD = SolverOptions(), unit_PD, torch.zeros_like(unit_PD)
     for n in range(iterations):
         gap_PPD = c_PD[:, None] - c_PD[None]
         force_PD = (gap_PPD / gap_PPD.square().sum(2, keepdim=True).clamp_min(EPS)).sum(1)
-        v_PD = MOMENTUM * v_PD + LR * DECAY ** (n // EVERY) * force_PD
+        lr = options.solver_lr * options.solver_decay ** (n // options.solver_decay_every)
+        v_PD = options.solver_momentum * v_PD + lr * force_PD
         c_PD = normalise(c_PD + v_PD)
     return c_PD
 
@@ -46,10 +49,10 @@ def bench_refine(classes: int, features: int, iterations: int) -> int:
     random_PD = torch.randn(classes, features, dtype=torch.float64, generator=generator)
     start_PD = normalise(random_PD.abs() + 0.05)
     reference = RefineStats()
-    thomson(start_PD, iterations, reference)
+    thomson(start_PD, SolverOptions(iterations=iterations), reference)
 
-    def solve(stats: RefineStats, stopping: str = "tangent") -> Tensor:
-        return thomson(start_PD, iterations, stats, stopping=stopping)
+    def solve(stats: RefineStats, stopping: Literal["tangent", "whole"] = "tangent") -> Tensor:
+        return thomson(start_PD, SolverOptions(iterations=iterations, stopping=stopping), stats)
 
     def solve_exactly(stats: RefineStats) -> Tensor:
         if classes <= features + 1:

@@ -118,5 +118,5 @@ def _batch_by_element(
 
 def _with_gradient(ctx: Any, weight: Tensor, g_RO: Tensor, parts: Any) -> Any:
     """Like `_weight_gradient` for a weight that is used twice: its gradient is made, then added."""
-    ctx.sgd.uses[weight] = 2
+    ctx.optimizer.uses[weight] = 2
     return WEIGHT_GRADIENT(ctx, weight, g_RO, parts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.algorithms.initial_network import initial_network
 from hpcfl.algorithms.prototype_algorithm import PrototypeAlgorithm
 from hpcfl.bench.plain_loop import PlainLoop
@@ -36,14 +37,16 @@ class StepComparison:
 
     def __init__(self, plan: RunPlan, device: torch.device, each: bool):
         config = plan.config
-        self.options = all_step_options(config.runtime, device.type, plan.architectures)
+        networks = {name: [name] for name in plan.architectures}
+        self.options = all_step_options(config.runtime, device.type, networks, plan.train.clip_norm)
         self.algorithm = PrototypeAlgorithm(plan, device)
         present_K = torch.ones(plan.dims[0], dtype=torch.bool)
         self.target = Prototypes(torch.zeros(plan.dims), present_K).to(device)
         stages = {label: dict.fromkeys(plan.architectures, options) for label, options in STAGES.items()}
         options_by_label = (stages if each else {}) | {OURS: self.options}
         self.workers = {
-            label: _worker(plan, device, chosen, self.algorithm) for label, chosen in options_by_label.items()
+            label: make_worker(plan, device, chosen, self.algorithm)
+            for label, chosen in options_by_label.items()
         }
         self.plain = [
             PlainLoop(plan, client, initial_network(plan, client.id).to(device), device)
@@ -83,8 +86,8 @@ class StepComparison:
         self.losses[self.names[i]].setdefault(label, loss)
 
 
-def _worker(
-    plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], algorithm: PrototypeAlgorithm
+def make_worker(
+    plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], algorithm: Algorithm
 ) -> Worker:
     """Returns a worker that hosts all clients in their initial state."""
     layouts, ids = ClientLayouts(plan, algorithm, options), range(len(plan.clients))

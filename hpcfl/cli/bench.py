@@ -74,6 +74,21 @@ def step(
 
 
 @bench.command()
+@click.argument("config", required=False)
+@SETTINGS
+@_integer("--repeats", 9)
+@_integer("--samples", 160, help="Of each client.")
+def joint(config: str | None, settings: tuple[str, ...], repeats: int, samples: int) -> None:
+    """Seconds of fml's or fedkd's joint step ÷ those of both networks' own steps.
+
+    Where gradients are clipped, their own steps are torch's, without clipping.
+    """
+    from hpcfl.bench.joint import bench_joint
+
+    _exit_with(bench_joint, path=config, settings=settings, repeats=repeats, samples=samples)
+
+
+@bench.command()
 @click.option("--rounds", default=50, show_default=True, type=click.IntRange(2))
 def exchange(rounds: int) -> None:
     """Cost of empty rounds and of taking a client; run it under mpirun."""

@@ -35,7 +35,7 @@ def catalog(name: str | None, combinations: bool, metrics: bool) -> None:
 
 def print_catalogue() -> None:
     """Prints every name that a configuration may use, with its paper, and the names of shipped files."""
-    from hpcfl.data.sources.registry import KNOWN_DATASETS
+    from hpcfl.data.sources.registry import KNOWN_DATASETS, PUBLISHED_FORMS
     from hpcfl.methods.catalogue import CATALOGUE
     from hpcfl.methods.parts import PARTS
     from hpcfl.methods.plugins import registered
@@ -57,6 +57,10 @@ def print_catalogue() -> None:
         "data.name": [
             ("spiral", "six spiral arms in the plane, built in", "ProtoNorm, Fig. 1 and supplement A"),
             *((name, dataset.about, dataset.paper) for name, dataset in KNOWN_DATASETS.items()),
+            *(
+                (name, f"{original} {options}", "papers' code")
+                for name, (original, options) in PUBLISHED_FORMS.items()
+            ),
         ],
         "hpcfl train NAME": shipped(CONFIGS),
         "hpcfl study run NAME": shipped(STUDIES),

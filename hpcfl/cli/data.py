@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -35,23 +36,25 @@ def list_(root: str | None) -> None:
     names = [*KNOWN_DATASETS, *(name for name in prepared_names(directory) if name not in KNOWN_DATASETS)]
     for name in names:
         path = prepared_path(directory, name)
-        about = KNOWN_DATASETS[name].about if name in KNOWN_DATASETS else "your own"
-        table.add_row(name, about, _describe_prepared(path) if is_prepared(path) else "not prepared")
+        prepared = _describe_prepared(path) if is_prepared(path) else ("", "not prepared")
+        about = KNOWN_DATASETS[name].about if name in KNOWN_DATASETS else prepared[0]
+        table.add_row(name, about, prepared[1])
     console().print(f"in {directory}:")
     console().print(table)
 
 
-def _describe_prepared(path: Path) -> str:
-    """Returns what a prepared file holds, or why it cannot be read."""
+def _describe_prepared(path: Path) -> tuple[str, str]:
+    """Returns where a prepared file comes from, and what it holds, or why it cannot be read."""
     from hpcfl.data.prepare import describe
     from hpcfl.data.prepared_file import open_prepared
     from hpcfl.errors import BadInput
 
     try:
         dataset = open_prepared(path)
-        return f"{describe(dataset)}; {dataset.provenance['prepared']}"
+        origin = f"from {dataset.original}" if dataset.original else "your own"
+        return origin, f"{describe(dataset)}; {dataset.provenance['prepared']}"
     except BadInput as problem:
-        return str(problem)
+        return "your own", str(problem)
 
 
 @data.command()
@@ -59,8 +62,32 @@ def _describe_prepared(path: Path) -> str:
 @ROOT
 @click.option("--source", metavar="PATH", help="Files fetched before, or your own data; then no download.")
 @click.option("--size", type=click.IntRange(1, 4096), help="Bring all images to SIZE × SIZE.")
+@click.option(
+    "--resize",
+    type=click.Choice(["crop", "squash"]),
+    default="crop",
+    help="How photographs become squares: cut, or squashed as in the papers' code.",
+)
+@click.option(
+    "--part",
+    type=click.Choice(["all", "train"]),
+    default="all",
+    help="tinyimagenet: all labelled images, or those of train/ alone, as in the papers' code.",
+)
+@click.option(
+    "--as", "new_name", metavar="NAME", help="The name of what is made, if not that of the dataset."
+)
 @click.option("--fresh", is_flag=True, help="Make it again if it is there.")
-def prepare(name: str, source: str | None, root: str | None, size: int | None, fresh: bool) -> None:
+def prepare(
+    name: str,
+    source: str | None,
+    root: str | None,
+    size: int | None,
+    resize: Literal["crop", "squash"],
+    part: Literal["all", "train"],
+    new_name: str | None,
+    fresh: bool,
+) -> None:
     """Make DIR/NAME.h5 from a known dataset or from your own data.
 
     NAME is one that `hpcfl data list` shows, or a new one for what --source gives: an .npz (x: uint8 images,
@@ -72,7 +99,7 @@ def prepare(name: str, source: str | None, root: str | None, size: int | None, f
 
     # a batch system's SIGTERM becomes an exit, so that temporary files are removed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    for line in prepare(name, source, root or DataConfig().root, size, fresh):
+    for line in prepare(name, source, root or DataConfig().root, size, fresh, new_name, resize, part):
         print(line, flush=True)
 
 

@@ -9,18 +9,27 @@ import click
 
 @click.command()
 @click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
-def show(runs: tuple[str, ...]) -> None:
+@click.option(
+    "--target",
+    metavar="ACCURACY",
+    type=click.FloatRange(0, 1),
+    help="Also rounds, bytes and seconds until this accuracy, such as 0.9.",
+)
+def show(runs: tuple[str, ...], target: float | None) -> None:
     """Show a run at a glance, several side by side, or a study by its directory."""
+    from hpcfl.errors import BadInput
     from hpcfl.log.reader import is_study
 
     if len(runs) == 1 and is_study(runs[0]):
+        if target is not None:
+            raise BadInput(f"--target {target}: is for runs; give the logs of the study's cells")
         from hpcfl.study.results_table import print_study
 
         print_study(runs[0])
     else:
         from hpcfl.report.runs import print_runs
 
-        print_runs(runs)
+        print_runs(runs, target)
 
 
 @click.command()

@@ -10,7 +10,8 @@ from hpcfl.config.section import Count, Positive, Section, Share, Weight
 
 AnchorName = Literal["round", "first", "seed"]
 InferenceName = Literal["head", "global", "local", "trained"]
-ClassWeightsName = Literal["equal", "proportional", "per-class"]
+ClassWeightsName = Literal["equal", "proportional", "per-class", "balanced"]
+InitialName = Literal["none", "random"]
 MaskedName = Literal["never", "loss", "always"]
 CurriculumName = Literal["constant", "linear", "cosine", "sigmoid", "step"]
 Round = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -42,6 +43,8 @@ class MethodConfig(Section):
     """Server step after the average: none; thomson, simplex, nonnegative: geometry; tgp, orthogonal: SGD."""
     anchor: AnchorName | None = None
     """Global prototypes: new every round; fixed after the first; or fixed by the seed, without exchange."""
+    initial: InitialName | None = None
+    """Prototypes sent in the first round: none, or random ones, as in the papers' algorithm boxes."""
     weight: Weight | None = None
     """λ, the weight of the alignment term; its default depends on the distance."""
     distance: str | None = None
@@ -55,7 +58,7 @@ class MethodConfig(Section):
     masked: MaskedName | None = None
     """With sparsity, features are masked by their class: never; in the loss; always (inference too)."""
     class_weights: ClassWeightsName | None = None
-    """Alignment: equal; proportional to the client's class counts; per-class: the same, on class means."""
+    """Alignment: equal; proportional to class counts; on class means: per-class (the same), or balanced."""
     curriculum: CurriculumName | None = None
     """How λ rises from curriculum_start to curriculum_end; constant: full λ from the first round."""
     curriculum_start: Round | None = None

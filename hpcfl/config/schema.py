@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from hpcfl.config.method import MethodConfig
-from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weights
+from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weight, Weights
+
+NO_CLIPPING = "updates weights before the norm of all gradients is known; do not clip"
+"""Why the direct step cannot clip gradients."""
 
 
 class DataConfig(Section):
@@ -43,6 +46,8 @@ class PartitionConfig(Section):
     """Split to use exactly: an .npz with train_0, test_0, train_1, …; sets partition.name to file."""
     train_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.75
     """Share of a client's samples for training; the rest is for testing."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of a client's training samples that is set apart to select a round; 0: none."""
     style: Literal["stratified", "published"] = "stratified"
     """stratified (same train fraction in every class), or published (same draws as the papers' code)."""
     min_samples: Count | None = None
@@ -66,14 +71,16 @@ class ModelsConfig(Section):
     """Architectures by name or import path (package.module:function), instead of a group."""
     weights: Weights | None = None
     """Number of clients per turn for each architecture of the list; default: one each."""
-    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4"] = "linear"
-    """Classifier on the features: linear; mlp…: with a hidden layer of that size; htc4: all four in turn."""
+    head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4", "unit"] = "linear"
+    """Head: linear; mlp…: a hidden layer of that size; htc4: all four in turn; unit: normalises features."""
     features: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Number d of features, which prototypes have too, equal for all clients (512; 32 for points)."""
     pretrained: dict[str, str] = Field(default_factory=dict)
     """By architecture: a file of weights, or the name of torchvision weights in the local cache."""
     same_start: bool = False
     """Whether clients of the same architecture start from the same parameters."""
+    style: Literal["default", "published"] = "default"
+    """published: networks as in the papers' code, as far as they differ; docs/models.md lists these."""
 
 
 class TrainConfig(Section):
@@ -85,6 +92,20 @@ class TrainConfig(Section):
     """Epochs of local training per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the clients' SGD."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """Optimiser of the clients, new in each round; Adam has torch's β (0.9, 0.999) and ε (1e-8)."""
+    weight_decay: Weight = 0.0
+    """Weight decay λ: sgd and adam add λw to the gradient; adamw takes the share lr·λ off w."""
+    lr_schedule: Literal["constant", "step", "cosine"] = "constant"
+    """Learning rate over rounds: constant; step: times lr_factor at intervals; cosine: down to lr_min."""
+    lr_rounds: Count | None = None
+    """step: rounds between two steps; cosine: rounds until lr_min, which then stays."""
+    lr_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """step: factor of each step."""
+    lr_min: Weight = 0.0
+    """cosine: learning rate at its end."""
+    clip_norm: Weight = 0.0
+    """Gradients with a larger norm are scaled down to it (needs the plain step); 0: never."""
     augment: list[Literal["crop", "flip", "randaugment"]] = Field(default_factory=list)
     """Random augmentation of training images: crop (4 pixels of padding), flip, randaugment."""
 
@@ -124,6 +145,12 @@ class LogConfig(Section):
     """Save the clients' uploads with the global prototypes (clients × K × d floats each time)."""
     distances: bool = False
     """Save the pairwise distances of every thomson iteration with the global prototypes."""
+    train_accuracy: bool = False
+    """Evaluate all clients on their training samples too: one more pass over them per evaluated round."""
+    features_at: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default_factory=list)
+    """Rounds (from 1) after which test features are saved, as [10, 50, 75, 100]; they are evaluated too."""
+    features_per_class: Count = 50
+    """Most test samples of each class, over all clients together, whose features are saved."""
 
 
 class RuntimeConfig(Section):
@@ -179,8 +206,19 @@ class Config(Section):
             raise ValueError("models.weights: must have as many numbers as models.list has names")
         if self.runtime.step == "direct" and self.runtime.precision != "float32":
             raise ValueError("runtime.step = 'direct': only with runtime.precision = 'float32'")
+        if self.runtime.step == "direct" and self.train.clip_norm:
+            raise ValueError(f"runtime.step = 'direct': {NO_CLIPPING} (train.clip_norm = 0.0)")
         if self.runtime.graphs and self.runtime.device == "cpu":
             raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
+        if self.runtime.graphs and self.train.optimizer != "sgd":
+            raise ValueError("runtime.graphs = true: only with train.optimizer = 'sgd'")
+        train = self.train
+        if train.momentum and train.optimizer != "sgd":
+            raise ValueError(f"train.momentum = {train.momentum}: {train.optimizer} has its own, set 0.0")
+        if train.lr_schedule != "constant" and train.lr_rounds is None:
+            raise ValueError(f"train.lr_schedule = {train.lr_schedule!r}: needs train.lr_rounds")
+        if train.lr_schedule == "cosine" and train.lr_min > train.lr:
+            raise ValueError(f"train.lr_min = {train.lr_min}: must not be above train.lr = {train.lr}")
         partition = self.partition
         if (partition.file is not None) != (partition.name == "file"):
             raise ValueError(
@@ -199,7 +237,11 @@ class Config(Section):
 
     def evaluates(self, round_: int) -> bool:
         """Returns whether all clients are evaluated after this round (counted from 0)."""
-        return self._due(round_, self.log.evaluate_every)
+        return self._due(round_, self.log.evaluate_every) or self.saves_features(round_)
+
+    def saves_features(self, round_: int) -> bool:
+        """Returns whether the log saves test features of this round (counted from 0)."""
+        return round_ + 1 in self.log.features_at
 
     def saves_prototypes(self, round_: int) -> bool:
         """Returns whether the log saves the global prototypes of this round (counted from 0)."""

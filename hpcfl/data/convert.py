@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from hpcfl.utils.torchvision_loader import load_torchvision
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+Resize = Literal["crop", "squash"]
 BATCH = 256
 """Images per write."""
 
@@ -31,10 +32,11 @@ def convert(
     path: Path,
     report_progress: ProgressCallback,
     provenance: Mapping[str, Any],
+    resize: Resize = "crop",
 ) -> str:
     """Writes a raw dataset to a prepared file and returns the checksum of its content.
 
-    With `size`, images are resized to `size` × `size`.
+    With `size`, images are resized to `size` × `size`, as `resize` says.
     """
     num_train, count = len(raw.train), len(raw.train) + len(raw.test)
     if num_train == 0:
@@ -43,7 +45,7 @@ def convert(
     samples = chain(_iterate("train", raw.train), _iterate("test", raw.test))
     image, label = next(samples)
     gray = _is_gray(image) if raw.gray is None else raw.gray
-    batch, labels = [_to_array(image, size, gray)], [label]
+    batch, labels = [_to_array(image, size, gray, resize)], [label]
     with create_hdf5(path) as file:
         writer = PreparedFileWriter(file, count, num_train, batch[0].shape)
         for image, label in samples:
@@ -51,7 +53,7 @@ def convert(
                 writer.add(np.stack(batch))
                 batch.clear()
                 report_progress("writing images", len(labels), count)
-            batch.append(_to_array(image, size, gray))
+            batch.append(_to_array(image, size, gray, resize))
             labels.append(label)
             if batch[-1].shape != writer.x.shape[1:]:
                 raise BadInput(
@@ -83,8 +85,11 @@ def _is_gray(image: Any) -> bool:
     return getattr(image, "mode", None) in GRAY
 
 
-def _to_array(image: Any, size: int | None, gray: bool) -> np.ndarray:
-    """Returns an image as uint8 [H, W, C]; the shorter side is resized to `size`, the longer one cropped."""
+def _to_array(image: Any, size: int | None, gray: bool, resize: Resize) -> np.ndarray:
+    """Returns an image as uint8 [H, W, C].
+
+    crop: the shorter side is resized to `size`, the longer one cropped; squash: each side is resized.
+    """
     from PIL import Image
 
     side = None if size is None else (size, size)
@@ -97,7 +102,10 @@ def _to_array(image: Any, size: int | None, gray: bool) -> np.ndarray:
     image = _to_8_bits(image, gray)
     if side not in (None, (image.height, image.width)):
         transform = load_torchvision().transforms.functional
-        image = transform.center_crop(transform.resize(image, size), size)
+        if resize == "squash":
+            image = transform.resize(image, [size, size])
+        else:
+            image = transform.center_crop(transform.resize(image, size), size)
     return np.asarray(image).reshape(image.height, image.width, -1)
 
 

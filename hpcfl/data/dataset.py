@@ -33,7 +33,12 @@ class Dataset:
     writer_ids: np.ndarray | None = None
     """Writer of each sample, 0 … W − 1, [N]; None: unknown."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Source files, preparation date and package versions."""
+    """Source files, how they were prepared, preparation date and package versions."""
+
+    @property
+    def original(self) -> str:
+        """Name of the known dataset that was prepared under a name of its own; empty: none."""
+        return str(self.provenance.get("original", ""))
 
     @property
     def classes(self) -> int:

@@ -8,7 +8,7 @@ import shlex
 from hpcfl.config.schema import DataConfig
 from hpcfl.data.dataset import Dataset
 from hpcfl.data.prepared_file import is_prepared, open_prepared, prepared_names, prepared_path
-from hpcfl.data.sources.registry import KNOWN_DATASETS
+from hpcfl.data.sources.registry import KNOWN_DATASETS, PUBLISHED_FORMS, prepare_command
 from hpcfl.data.spiral import CLASSES, spiral
 from hpcfl.errors import BadInput, nearest
 
@@ -25,14 +25,14 @@ def load_dataset(settings: DataConfig) -> Dataset:
     if is_prepared(path):
         return open_prepared(path)
     root = f"{settings.root} (data.root)"
-    if settings.name in KNOWN_DATASETS:
-        command = f"hpcfl data prepare {settings.name} --root {shlex.quote(settings.root)}"
+    if arguments := prepare_command(settings.name):
+        command = f"hpcfl data prepare {arguments} --root {shlex.quote(settings.root)}"
         raise BadInput(
             f"data.name = {settings.name!r}: not prepared in {root}; "
             f"run once, where there is internet: {command}"
         )
     prepared = prepared_names(settings.root)
-    choices = ["spiral", *prepared, *KNOWN_DATASETS]
+    choices = ["spiral", *prepared, *KNOWN_DATASETS, *PUBLISHED_FORMS]
     raise BadInput(
         f"data.name = {settings.name!r}: no such dataset; built in: spiral; prepared in {root}: "
         f"{', '.join(prepared) or 'none'}; hpcfl data list shows more{nearest(settings.name, choices)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class Split:
     train: np.ndarray
     test: np.ndarray
     unlabelled: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    validation: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def partition(
@@ -59,7 +60,31 @@ def partition(
                         "partition.train_fraction may help"
                     )
                 )
-    return splits
+    return _with_validation(splits, y, settings) if settings.validation_fraction else splits
+
+
+def _with_validation(splits: Sequence[Split], y: np.ndarray, settings: PartitionConfig) -> list[Split]:
+    """Returns splits in which a share of each client's training samples is for validation.
+
+    They are drawn last and by a key of their own, so that test samples are those without validation. The
+    same share of each class is taken, but no class loses its last training sample.
+    """
+    fraction = settings.validation_fraction
+    if any(len(split.validation) for split in splits):
+        raise BadInput(
+            f"partition.validation_fraction = {fraction}: partition.file has validation samples already"
+        )
+    found = []
+    for client, split in enumerate(splits):
+        rng = generator(settings.seed, "validation", client)
+        _, validation = partitioners.stratified_split(split.train, y, 1 - fraction, rng)
+        train = split.train[~np.isin(split.train, validation)]  # in the order that it had
+        found.append(replace(split, train=train, validation=validation))
+    if not any(len(split.validation) for split in found):
+        raise BadInput(
+            f"partition.validation_fraction = {fraction}: leaves every client without validation samples"
+        )
+    return found
 
 
 def _stratified(

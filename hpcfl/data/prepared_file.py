@@ -167,7 +167,7 @@ def open_prepared(path: Path) -> Dataset:
                 file.attrs["mean"],
                 file.attrs["std"],
                 arrays.get("writer"),
-                json.loads(file.attrs["provenance"]),
+                dict(json.loads(file.attrs["provenance"])),
             )
     except BadInput:
         raise

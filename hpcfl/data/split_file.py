@@ -1,4 +1,4 @@
-"""Reads and writes splits as .npz files with `train_0`, `test_0`, optionally `unlabelled_0`, `train_1`, …"""
+"""Reads and writes splits as .npz files with `train_0`, `test_0`, `train_1`, …, optionally more parts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from hpcfl.data.npz import read_npz
 from hpcfl.errors import BadInput
 from hpcfl.utils.files import move_into_place, temporary_path
 
-PARTS = ("train", "test", "unlabelled")
+PARTS = ("train", "test", "unlabelled", "validation")
+"""The last two are optional."""
 
 
 def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, ...]]:
-    """Returns every client's train, test and unlabelled samples, exactly as in the file."""
+    """Returns every client's train, test, unlabelled and validation samples, exactly as in the file."""
     arrays = read_npz(file, f"partition.file = {file!r}")
     in_file = 0
     while f"train_{in_file}" in arrays and f"test_{in_file}" in arrays:
@@ -43,13 +44,13 @@ def read_split(file: str, samples: int, clients: int) -> list[tuple[np.ndarray, 
     return split
 
 
-def write_split(path: Path, split: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
+def write_split(path: Path, split: Sequence[tuple[np.ndarray, ...]]) -> None:
     """Writes a split, so that another run or program can use exactly the same."""
     arrays = {
         f"{part}_{client}": index
         for client, parts in enumerate(split)
-        for part, index in zip(PARTS, parts, strict=True)
-        if part != "unlabelled" or len(index)
+        for part, index in zip(PARTS, parts, strict=False)
+        if part in PARTS[:2] or len(index)
     }
     with temporary_path(path) as temporary:
         with open(temporary, "wb") as file:  # given a name, savez would append .npz

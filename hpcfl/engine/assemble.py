@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from hpcfl.models.pretrained import read_pretrained
 from hpcfl.runtime.deadline import Deadline, end_time
 from hpcfl.runtime.placement import Placement, place_clients
 from hpcfl.runtime.scheduling import CostModel
-from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.client_layout import ClientLayouts, networks_of_clients
 from hpcfl.training.step.options import all_step_options, describe_options
 
 
@@ -48,16 +48,22 @@ def assemble(
 ) -> tuple[RunContext, Worker, Server | None]:
     """Returns the context, the worker and, on rank 0, the server of a run; its clients are in place."""
     runtime = plan.config.runtime
-    network_costs, pretrained = _networks(comm, plan)
-    comm.setup_nodes(runtime.pretend_nodes, runtime.stall_minutes)
-    cost_model = CostModel(
-        [network_costs[client.architecture].flops * len(client.train) for client in plan.clients],
-        [plan.architectures.index(client.architecture) for client in plan.clients],
-    )
-    options = all_step_options(runtime, device.type, plan.architectures)
+    networks: dict[str, tuple[str, ...]] = {}
     with comm.raise_on_all():  # a user's network may be missing on one node
         algorithm = build_algorithm(plan, device)
+        networks = networks_of_clients(plan, algorithm)
+        options = all_step_options(runtime, device.type, networks, plan.train.clip_norm)
         layouts = ClientLayouts(plan, algorithm, options)
+    network_costs, pretrained = _networks(comm, plan, networks)
+    algorithm.pretrained = pretrained
+    comm.setup_nodes(runtime.pretend_nodes, runtime.stall_minutes)
+    cost_model = CostModel(
+        [
+            sum(network_costs[name].flops for name in networks[client.architecture]) * len(client.train)
+            for client in plan.clients
+        ],
+        [plan.architectures.index(client.architecture) for client in plan.clients],
+    )
     sizes = [layouts.layout(i).nbytes for i in range(len(plan.clients))]
     placement = place_clients(comm, runtime, cost_model, device, sizes)
     queue, records = placement.queue, ClientRecords(plan, layouts, placement.arena)
@@ -108,17 +114,21 @@ def _token() -> str:
     return os.urandom(4).hex()
 
 
-def _networks(comm: Communicator, plan: RunPlan) -> tuple[dict[str, Cost], dict[str, dict[str, Tensor]]]:
-    """Returns the costs of the networks and their pretrained weights."""
-    arguments = (plan.architectures, plan.data.shape, *plan.dims)
+def _networks(
+    comm: Communicator, plan: RunPlan, networks: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Cost], dict[str, dict[str, Tensor]]]:
+    """Returns the costs of all networks, and the pretrained weights of the clients' own."""
+    shapes = (plan.data.shape, *plan.dims)
+    names = list(dict.fromkeys(name for together in networks.values() for name in together))
     batches = plan.config.train.batch_size, plan.config.runtime.inference_batch
     own: Any = None
     with comm.raise_on_all():  # rank 0 counts for all: that loads torch's compiler, a second of CPU time
-        own = costs(*arguments, *batches) if comm.is_server else None
+        own = costs(names, *shapes, *batches) if comm.is_server else None
     counted = comm.allgather_object(own)[0]
     pretrained: dict[str, dict[str, Tensor]] = {}
     with comm.raise_on_all():
-        pretrained = read_pretrained(plan.config.models.pretrained, *arguments, plan.directory)
+        settings = plan.config.models.pretrained
+        pretrained = read_pretrained(settings, plan.architectures, *shapes, plan.directory)
     return counted, pretrained
 
 

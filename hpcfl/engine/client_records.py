@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.algorithms.initial_network import initial_block, initial_network
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.models.registry import split_name
 from hpcfl.runtime.arena import Arena
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.state import Layout, copy_into
@@ -40,15 +39,14 @@ class ClientRecords:
 
     def initialise(self, i: int, pretrained: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Writes the state of a client before its first round."""
-        network, architecture = initial_network(self.plan, i), self.plan.clients[i].architecture
+        architecture = self.plan.clients[i].architecture
+        network = initial_network(self.plan, i, pretrained=pretrained)
         self.state(i).zero_()
-        if weights := pretrained.get(split_name(architecture)[0]):
-            network.extractor.load_state_dict(weights)
         blocks = self.state_blocks(i)
         copy_into(blocks, network)
         for block in self.layouts.declared.blocks(architecture):
             if block.kept:
-                blocks[block.name].fill_(block.start)
+                blocks[block.name].copy_(initial_block(self.plan, i, block))
         for name, extra in self.layouts.declared.networks(architecture).items():
             if extra.kept:
                 other = initial_network(self.plan, i, name, extra.architecture)

@@ -40,7 +40,8 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
                     for i in queue.own_share():
                         worker.evaluate_download(t - 1, i)
                 saved = checkpoints.pop_saved(wait=ControlFlags.STOP in flags)
-                report = RankReport(worker.pop_cpu_seconds(), saved, worker.metrics.pop())
+                measured = worker.metrics.pop(), worker.features.pop()
+                report = RankReport(worker.pop_cpu_seconds(), saved, *measured)
                 _, reports = comm.gather(ControlFlags.GO, report.encode())
             if server:
                 server.close_row(t - 1, reports, stopwatch)
@@ -61,6 +62,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
             uploads = encode_uploads(ctx.upload_codec, _train(ctx, worker, t, mine))
             own_flags = ControlFlags.SIGNAL if ctx.stop_requested() else ControlFlags.GO
             flags, messages = comm.gather(own_flags, uploads)
+            del uploads  # networks are large, and the next ones need the memory
         with stopwatch.part("evaluate"):  # while rank 0 aggregates
             if config.evaluates(t):
                 for i in queue.to_evaluate():
@@ -71,7 +73,9 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
                 arrived = decode_uploads(ctx.upload_codec, messages)
             with stopwatch.part("refine"):
                 server.aggregate(t, current, arrived)
+            del arrived
             flags = server.next_flags(t, flags)
+        del messages
         t += 1
 
 

@@ -42,6 +42,8 @@ class Server:
         self.diverged_M = np.zeros(clients, dtype=bool)
         self.metrics = RoundMetricsBuilder(ctx.plan, ctx.algorithm)
         self.best, self.best_M = (-1, -1.0), np.full(clients, np.nan)
+        self.selected = -1, -1.0
+        """The round of the best validation accuracy so far, and that accuracy."""
         self.status, self.round_started = "running", time.perf_counter()
 
     def _set_download(self, download: Payload) -> None:
@@ -66,10 +68,11 @@ class Server:
         self.round_started = time.perf_counter()
         selected_M = np.zeros(len(self.plan.clients), dtype=bool)
         selected_M[participants] = True
-        receiving_M = selected_M & ~self.diverged_M
+        reachable_M = ~self.diverged_M | self.algorithm.recovers
+        receiving_M = selected_M & reachable_M
         receivers = {
             "participants": receiving_M.sum(),
-            "all": (~self.diverged_M).sum(),
+            "all": reachable_M.sum(),
             "once": 0,  # counted in the round that made it
         }
         self.row = {"/round/participants": selected_M, "/round/bytes_down": 0, "/round/bytes_side": 0}
@@ -88,8 +91,9 @@ class Server:
         if [upload.client for upload in uploads] != expected:
             raise RuntimeError(f"round {t + 1}: not every participant was trained exactly once")
         for upload in uploads:
-            self.diverged_M[upload.client] |= upload.diverged
+            self.diverged_M[upload.client] = upload.diverged
         uploads = [upload for upload in uploads if upload.payload]
+        self.algorithm.drop_diverged(self.diverged_M.copy())
         new = self.algorithm.aggregate(t, current, uploads)
         if not isinstance(new, Mapping):
             raise TypeError(f"{self.plan.spec.algorithm}: `aggregate` must return a payload, not {new!r}")
@@ -125,7 +129,7 @@ class Server:
 
     def close_row(self, t: int, messages: list[np.ndarray], stopwatch: Stopwatch) -> None:
         """Completes round t's row with the reports of all ranks, and logs and shows it."""
-        comm, metrics = self.ctx.comm, self.metrics.build(messages)
+        comm, metrics = self.ctx.comm, self.metrics.build(t, messages, self.row)
         self.ctx.costs.measure(metrics.row["/client/seconds"])
         self.row |= metrics.row
         self.row |= self._best(t)
@@ -141,7 +145,7 @@ class Server:
             self.saved[path] = self.row.pop(path)
         saves = self.plan.config.saves_prototypes(t) or self.status in ("diverged", "finished")
         with stopwatch.part("log"):
-            self.log.append(self.row, self.saved if saves else {})
+            self.log.append(self.row, self.saved if saves else {}, metrics.chosen)
             self.show_row(t, self.row)
         self.row, self.saved = {}, {}
         with stopwatch.part("log"):
@@ -163,6 +167,8 @@ class Server:
             "best": np.array(self.best, dtype=np.float64),
             "best_of_clients": self.best_M,
         }
+        if self.plan.has_validation:
+            own["selected"] = np.array(self.selected, dtype=np.float64)
         method = {f"method.{name}": value.cpu().numpy() for name, value in self.algorithm.state().items()}
         return (
             own | method | {f"latest.{name}": value for name, value in self.metrics.gatherer.latest.items()}
@@ -175,6 +181,8 @@ class Server:
         for name, values in self.metrics.gatherer.latest.items():
             values[:] = state[f"latest.{name}"]
         self.best = int(state["best"][0]), float(state["best"][1])
+        if self.plan.has_validation:
+            self.selected = int(state["selected"][0]), float(state["selected"][1])
         self._set_download(self.ctx.download_codec.decode(state["download"]))
 
     def summary(self) -> str:
@@ -187,11 +195,19 @@ class Server:
             return done
         last, best = int(evaluated[-1]), int(np.nanargmax(accuracy))
         when = "" if last == len(accuracy) - 1 else f" in round {last + 1}"
-        return f"{done}; accuracy {accuracy[last]:.2%}{when}, best {accuracy[best]:.2%} in round {best + 1}"
+        line = f"{done}; accuracy {accuracy[last]:.2%}{when}, best {accuracy[best]:.2%} in round {best + 1}"
+        if (chosen := self.selected[0]) < 0:
+            return line
+        return f"{line}; validation selects round {chosen + 1}: {accuracy[chosen]:.2%}"
 
     def _best(self, t: int) -> Row:
-        """Returns the best round and every client's best accuracy, up to now."""
+        """Returns the best round, each client's best accuracy, and the round that validation selects."""
         if self.row["/round/accuracy"] > self.best[1]:
             self.best = t, float(self.row["/round/accuracy"])
         self.best_M = np.fmax(self.best_M, self.row["/client/accuracy"])
-        return {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
+        row = {"/round/best": self.best[0], "/client/best": self.best_M.copy()}
+        if not self.plan.has_validation:
+            return row
+        if self.row["/round/validation_accuracy"] > self.selected[1]:
+            self.selected = t, float(self.row["/round/validation_accuracy"])
+        return row | {"/round/selected": self.selected[0]}

@@ -12,11 +12,14 @@ from hpcfl.engine.evaluator import Evaluator
 from hpcfl.engine.rank_report import CpuSeconds
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Payload, copy_to, is_finite
+from hpcfl.federation.sent_features import Selection, sent_samples
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
+from hpcfl.metrics.features import RankFeatures
 from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.bound_network import bind_network
+from hpcfl.training.learning_rate import learning_rate
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.samples import SampleSource
 from hpcfl.training.state import empty_vector
@@ -38,10 +41,13 @@ class Worker:
         nbytes = max((layouts.buffer_bytes(name) for name in names), default=0)
         self.buffer = empty_vector(nbytes, ctx.device)
         self.networks = {
-            name: bind_network(name, layouts, self.buffer, plan.config.train, ctx.step_options[name])
+            name: bind_network(name, layouts, self.buffer, plan.train, ctx.step_options[name])
             for name in names
         }
         self.metrics = RankMetrics(run_metrics(plan), dimension_sizes(plan))
+        self.features = RankFeatures(plan.dims[1])
+        self.sent: tuple[int, Selection] = -1, ()
+        """A round, and the test samples whose features are sent after it."""
         self.cpu_on_clients, self.cpu_reported = 0.0, time.process_time()
 
     def receive(self, download: Payload) -> None:
@@ -51,12 +57,13 @@ class Worker:
     def train_client(self, t: int, i: int) -> ClientUpload:
         """Trains client i in round t and returns its upload; a diverged client uploads nothing."""
         start, cpu = time.perf_counter(), time.process_time()
-        client = self._load(t, i)
+        client = self.load(t, i)
         upload: Payload = {}
         client.metrics["trained"] = True
-        if not client.bound.diverged:
+        if not client.bound.diverged or self.algorithm.recovers:
             self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
+            client.bound.set_learning_rate(learning_rate(self.ctx.plan.train, t))
             losses = self.algorithm.train(client, self.download)
             if "loss" not in losses:
                 raise TypeError(f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'")
@@ -69,7 +76,10 @@ class Worker:
             client.blocks["diverged"].fill_(diverged)
             if not diverged:
                 client.metrics["head_norms"] = client.network.head_norms().cpu().numpy()
-            self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
+            if diverged and self.algorithm.recovers:  # all else stays as it was before the round
+                self.ctx.records.state_block(i, "diverged").fill_(True)
+            else:
+                self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
             client.metrics["seconds"] = time.perf_counter() - start
         self.cpu_on_clients += time.process_time() - cpu
         return ClientUpload(i, client.bound.diverged, {} if client.bound.diverged else upload)
@@ -77,17 +87,24 @@ class Worker:
     def evaluate_network(self, t: int, i: int) -> None:
         """Evaluates what needs only client i's state as its last training left it."""
         cpu = time.process_time()
-        self.evaluator.evaluate_network(self._load(t, i), self.ctx.records.record(i))
+        self.evaluator.evaluate_network(self.load(t, i), self.ctx.records.record(i))
         self.cpu_on_clients += time.process_time() - cpu
 
     def evaluate_download(self, t: int, i: int) -> None:
         """Completes client i's evaluation of round t with the download that followed it."""
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
         client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
-        if changes != "nothing" and not diverged:
-            client = self._load(t, i, extractor=changes == "network")
-            self.algorithm.apply_download(client, self.download)
-        self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
+        diverged = diverged and not self.algorithm.recovers
+        whole = changes == "network" or self.ctx.plan.config.log.train_accuracy
+        if (whole or changes == "head") and not diverged:
+            client = self.load(t, i, extractor=whole)
+            if changes != "nothing":
+                self.algorithm.apply_download(client, self.download)
+        z_ND = self.evaluator.evaluate_download(client, records.record(i), diverged, self.download)
+        if self.sent[0] != t:
+            self.sent = t, sent_samples(self.ctx.plan, t)
+        if len(sample_R := self.sent[1][i]) and not diverged:
+            self.features.add(i, sample_R, z_ND.cpu().numpy()[sample_R])
         self.cpu_on_clients += time.process_time() - cpu
 
     def pop_cpu_seconds(self) -> CpuSeconds:
@@ -97,7 +114,7 @@ class Worker:
         self.cpu_on_clients, self.cpu_reported = 0.0, now
         return seconds
 
-    def _load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
+    def load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
         """Copies client i's state into the buffer, on request without its extractor, which is large."""
         client = self._client(t, i)
         if extractor:

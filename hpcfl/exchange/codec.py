@@ -7,7 +7,7 @@ whether it diverged, length) and its payload.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -78,6 +78,11 @@ class Codec:
         """Returns the bytes of a whole payload that count, if these classes are present."""
         return sum(array.expected_bytes(present_K) for array in self.arrays.values())
 
+    def expected_size(self, present_K: np.ndarray) -> int:
+        """Returns about the bytes of a whole message, if these classes are present."""
+        arrays = [replace(array, counted=True) for array in self.arrays.values()]
+        return sum(padded(array.expected_bytes(present_K)) for array in arrays)
+
 
 def encode_uploads(codec: Codec, uploads: Iterable[ClientUpload]) -> np.ndarray:
     """Returns one message with all uploads of a rank; `uploads` may be a generator that trains."""
@@ -87,7 +92,15 @@ def encode_uploads(codec: Codec, uploads: Iterable[ClientUpload]) -> np.ndarray:
         size = message.size - HEADER.itemsize
         message[: HEADER.itemsize].view(HEADER)[0] = upload.client, upload.diverged, size
         parts.append(message)
-    return np.concatenate(parts) if parts else EMPTY
+    if len(parts) < 2:
+        return parts[0] if parts else EMPTY
+    message, start = np.empty(sum(part.size for part in parts), dtype=np.uint8), 0
+    parts.reverse()
+    while parts:  # each is freed once it is copied, so that uploads are not in memory twice
+        part = parts.pop()
+        message[start : start + part.size] = part
+        start += part.size
+    return message
 
 
 def decode_uploads(codec: Codec, messages: Iterable[np.ndarray]) -> list[ClientUpload]:

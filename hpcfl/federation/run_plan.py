@@ -9,17 +9,25 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.config.schema import Config
+from hpcfl.config.schema import NO_CLIPPING, Config, TrainConfig
 from hpcfl.data.dataset import Dataset
 from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
-from hpcfl.errors import BadInput
-from hpcfl.methods.catalogue import CATALOGUE, check_method, method_spec
+from hpcfl.errors import BadInput, unknown
+from hpcfl.methods.baselines import AUXILIARY_CHOICES, MutualOptions
+from hpcfl.methods.catalogue import CATALOGUE, check_method, find_method, method_spec
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import user_path
 from hpcfl.methods.spec import AlgorithmSpec
-from hpcfl.models.registry import client_architectures, find_architecture, is_user_defined, split_name
+from hpcfl.models.registry import (
+    ARCHITECTURES,
+    HEADS,
+    client_architectures,
+    find_architecture,
+    is_user_defined,
+    split_name,
+)
 from hpcfl.utils.files import absolute_path
 from hpcfl.utils.hdf5_file import open_regular
 from hpcfl.utils.user_code import source_checksums
@@ -41,6 +49,10 @@ class Client:
     def test(self) -> np.ndarray:
         return self.split.test
 
+    @property
+    def validation(self) -> np.ndarray:
+        return self.split.validation
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -57,8 +69,14 @@ class RunPlan:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """The shape of the prototypes: K classes and D features."""
+        """The numbers of classes and features, K and D."""
         return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
+
+    @property
+    def train(self) -> TrainConfig:
+        """The settings of the clients' training; of the run's and the algorithm's clipping the smaller."""
+        norms = [norm for norm in (self.config.train.clip_norm, self.spec.clip_norm) if norm]
+        return self.config.train.model_copy(update={"clip_norm": min(norms, default=0.0)})
 
     @property
     def architectures(self) -> tuple[str, ...]:
@@ -68,8 +86,13 @@ class RunPlan:
     @property
     def has_characters(self) -> bool:
         """Whether the images are letters or digits, which must not be flipped."""
-        known = KNOWN_DATASETS.get(self.config.data.name)
+        known = KNOWN_DATASETS.get(self.data.original or self.config.data.name)
         return known is not None and known.characters
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there are validation samples."""
+        return any(len(client.validation) for client in self.clients)
 
     @property
     def unowned(self) -> list[int]:
@@ -81,9 +104,13 @@ class RunPlan:
         """Checksums of data, split and pretrained files, which identify a run beside its configuration."""
         digest = hashlib.blake2b(digest_size=16)
         for client in self.clients:
-            for part in (client.split.train, client.split.test, client.split.unlabelled):
+            split = client.split
+            parts = (split.train, split.test, split.unlabelled)
+            for part in (*parts, split.validation) if len(split.validation) else parts:
                 digest.update(f"{len(part)} ".encode() + part.astype("<i8").tobytes())
         checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
+        if self.data.original not in ("", self.config.data.name):
+            checksums["original"] = self.data.original  # γ, for one, depends on it
         for name, weights in self.config.models.pretrained.items():
             if (path := self.directory / weights).exists():
                 with open(open_regular(path), "rb") as file:
@@ -112,16 +139,19 @@ def code_checksums(config: Config) -> dict[str, str]:
 def plan_run(config: Config) -> RunPlan:
     """Returns the run that a configuration describes, or raises BadInput."""
     config = check_method(config)
-    method = method_spec(config.method, config.data.name)
-    names = client_architectures(config.models)
+    names = client_architectures(config.models, find_method(config.method.name).head_kind)
     data = load_dataset(config.data)
+    method = method_spec(config.method, data.original or config.data.name)
     if config.train.augment and not data.is_images:
         raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
+    if config.runtime.step == "direct" and method.clip_norm:
+        raise BadInput(f"runtime.step = 'direct': {NO_CLIPPING} (method.clip_norm = 0.0)")
     splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     plan = RunPlan(config, method, data, clients, counts_MK, absolute_path(Path()))
     method.check(plan)
+    _check_auxiliary(plan)
     for name in plan.architectures:
         if is_user_defined(name):
             find_architecture(split_name(name)[0])
@@ -130,3 +160,14 @@ def plan_run(config: Config) -> RunPlan:
     except OSError as error:
         raise BadInput(f"models.pretrained: cannot read {error.filename}: {error.strerror}") from None
     return plan
+
+
+def _check_auxiliary(plan: RunPlan) -> None:
+    """Raises BadInput if a method's auxiliary network is neither registered nor a client's."""
+    settings = plan.spec.settings
+    if isinstance(settings, MutualOptions) and settings.auxiliary not in AUXILIARY_CHOICES:
+        extractor, head = split_name(settings.auxiliary)
+        is_registered = extractor in ARCHITECTURES and head in HEADS
+        if not is_registered and settings.auxiliary not in plan.architectures:
+            known = [*AUXILIARY_CHOICES, *plan.architectures, *ARCHITECTURES]
+            raise unknown("method.auxiliary", settings.auxiliary, dict.fromkeys(known))

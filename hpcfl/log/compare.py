@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpcfl.log.reader import Run
-from hpcfl.metrics.metric import Metric
+from hpcfl.metrics.metric import ROUNDS_OF, Metric
 
 CLIENT_DIMS = ("client", "uploader")
 
@@ -85,7 +85,7 @@ def _first(metric: Metric, one: Run, other: Run, rounds: int) -> Difference | No
     if not len(places):
         return None
     place = tuple(places[0].tolist())
-    by_round = metric.dims[0] in ("round", "saved")
+    by_round = metric.dims[0] in ("round", *ROUNDS_OF)
     by_client = len(metric.dims) > by_round and metric.dims[by_round] in CLIENT_DIMS
     return Difference(
         metric.path,
@@ -97,15 +97,14 @@ def _first(metric: Metric, one: Run, other: Run, rounds: int) -> Difference | No
 
 def _rounds(metric: Metric, run: Run) -> list[int]:
     """Returns the rounds, from 0, of the rows of a dataset."""
-    return (
-        run["/prototypes/saved_round"].tolist() if metric.dims[0] == "saved" else list(range(run.rounds_done))
-    )
+    named = ROUNDS_OF.get(metric.dims[0])
+    return run[named].tolist() if named else list(range(run.rounds_done))
 
 
 def _rows(metric: Metric, run: Run, rounds: int) -> np.ndarray:
     """Returns the rows of the first rounds; the whole of a dataset that does not grow by round."""
     values = run[metric.path]
-    if metric.dims[0] not in ("round", "saved"):
+    if metric.dims[0] not in ("round", *ROUNDS_OF):
         return values
     return values[: sum(t < rounds for t in _rounds(metric, run))]
 

@@ -15,6 +15,7 @@ import torch
 from hpcfl.comm.communicator import Communicator
 from hpcfl.config.loading import dump_config
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.federation.sent_features import saved_samples
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
 from hpcfl.log.writer import EarlierRows, LogWriter
@@ -63,4 +64,14 @@ def create_log(
         "/clients/test_samples": np.array([len(client.test) for client in plan.clients]),
         "/clients/class_counts": plan.class_counts_MK,
     }
+    if plan.has_validation:
+        fixed["/clients/validation_samples"] = np.array([len(client.validation) for client in plan.clients])
+    if plan.config.log.features_at:
+        chosen = saved_samples(plan)
+        index_S = np.concatenate([c.test[sample_S] for c, sample_S in zip(plan.clients, chosen, strict=True)])
+        fixed |= {
+            "/features/client": np.repeat(np.arange(len(chosen)), [len(sample_S) for sample_S in chosen]),
+            "/features/label": plan.data.y[index_S],
+            "/features/index": index_S,
+        }
     return LogWriter(path, run_metrics(plan), attributes, dimension_sizes(plan), fixed, backup, earlier)

@@ -14,6 +14,7 @@ from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import CODE, RunPlan
 from hpcfl.log.reader import NotALog, Run, read_log
+from hpcfl.log.schema import ONLY_SAVED
 from hpcfl.log.writer import EarlierRows
 from hpcfl.metrics.metric import Metric
 from hpcfl.utils.hdf5_file import is_hdf5
@@ -100,7 +101,12 @@ def earlier_rows(log: Run, round_: int, config: Config, metrics: Iterable[Metric
     for metric in metrics:
         if metric.dims[0] == "round":
             rows[metric.path] = log[metric.path][:done]
+            if metric.path in ONLY_SAVED:  # the last round of a finished run was saved out of turn
+                in_turn = np.array([config.saves_prototypes(t) for t in range(done)], dtype=bool)
+                rows[metric.path] = np.where(in_turn, rows[metric.path], np.nan)
         elif metric.dims[0] == "saved":
             rows[metric.path] = log[metric.path][keep]
+        elif metric.dims[0] == "chosen":
+            rows[metric.path] = log[metric.path][log["/features/round"] < done]
     run_id, start = str(log.attributes.get("run_id", "")), str(log.attributes["start"])
     return EarlierRows(run_id, start, int(log.attributes["restarts"]) + 1, rows)

@@ -16,7 +16,8 @@ from hpcfl.config.loading import parse_config
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.log.schema import BY_PATH, COMPONENT_NAMES, OLDEST, VERSION
-from hpcfl.metrics.metric import STRING, Metric
+from hpcfl.log.target import ToTarget, to_target
+from hpcfl.metrics.metric import ROUNDS_OF, STRING, Metric
 from hpcfl.utils.hdf5_file import DAMAGED, open_hdf5
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class Run:
             return ""
         return study_title(str(attributes["study"]), str(attributes["scale"]))
 
+    def to_target(self, accuracy: float, path: str = "/round/accuracy") -> ToTarget | None:
+        """Returns rounds, bytes and seconds until an accuracy (0 … 1) was reached; None: it was not."""
+        return to_target(self, accuracy, path)
+
     def frame(self, name: str = "rounds") -> pandas.DataFrame:
         """Returns a table as a pandas DataFrame: rounds, clients, classes, client_table or client_classes."""
         from hpcfl.log.tables import frame
@@ -107,7 +112,8 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
     """Returns the log in a file.
 
     `rows` maps the datasets to read to the rows of each; without, all are read, or with `saved = False` all
-    but those of saved rounds, which are large. Known metrics that the file lacks are NaN if they are floats.
+    but those of saved and chosen rounds, which are large. Known metrics that the file lacks are NaN if they
+    are floats.
     """
     path = Path(path)
     with as_bad_input(path), open_hdf5(path) as file:
@@ -128,9 +134,10 @@ def read_log(path: str | Path, rows: Mapping[str, slice] | None = None, saved: b
         lacking = frozenset(BY_PATH.keys() - set(present))
         metrics |= {name: BY_PATH[name] for name in wanted if name in lacking and BY_PATH[name].is_float}
         if not saved:
-            metrics = {name: metric for name, metric in metrics.items() if metric.dims[0] != "saved"}
+            metrics = {name: metric for name, metric in metrics.items() if metric.dims[0] not in ROUNDS_OF}
+        sizes = _sizes(file) if lacking & metrics.keys() else {}
         datasets = {
-            name: _nan(file, metric)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
+            name: _nan(metric, sizes)[wanted[name]] if name in lacking else _values(file[name], wanted[name])
             for name, metric in metrics.items()
         }
         run = Run(path, attributes, parse_config(attributes["config"]), datasets, metrics, lacking)
@@ -151,12 +158,17 @@ def _values(dataset: h5py.Dataset, rows: slice) -> np.ndarray:
     return dataset.asstr()[rows] if h5py.check_string_dtype(dataset.dtype) else dataset[rows]
 
 
-def _nan(file: h5py.File, metric: Metric) -> np.ndarray:
-    """Returns NaN for a metric that the file lacks, with the lengths of dimensions that its datasets have."""
+def _sizes(file: h5py.File) -> dict[str, int]:
+    """Returns the length of each dimension that the datasets of a file have."""
     sizes = {dim: len(names) for dim, names in COMPONENT_NAMES.items()}
     for group in file.values():
         for dataset in group.values():
             sizes |= dict(zip(str(dataset.attrs["dims"]).split(), dataset.shape, strict=True))
+    return sizes
+
+
+def _nan(metric: Metric, sizes: Mapping[str, int]) -> np.ndarray:
+    """Returns NaN for a metric that the file lacks; `sizes` gives the length of each dimension."""
     shape = [sizes.get(dim, 0) for dim in metric.dims]
     if math.prod(shape) > MAX_MISSING:
         raise ValueError(f"{metric.path} would have {math.prod(shape)} values")
@@ -172,9 +184,9 @@ def _check(run: Run, rows: Mapping[str, slice]) -> None:
         if metric.dims[0] == "round"
     ):
         raise ValueError("its parts do not fit together")
-    lengths = {len(run[path]) for path, metric in run.metrics.items() if metric.dims[0] == "saved"}
-    if len(lengths) > 1:
-        raise ValueError("its saved rounds do not fit together")
+    for dim in ROUNDS_OF:
+        if len({len(run[path]) for path, metric in run.metrics.items() if metric.dims[0] == dim}) > 1:
+            raise ValueError(f"its {dim} rounds do not fit together")
 
 
 @contextmanager

@@ -10,7 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hpcfl.errors import BadInput
-from hpcfl.methods.declared_metrics import BASELINE_METRICS, PROTOTYPE_METRICS
+from hpcfl.log.optional_metrics import (
+    FEATURE_METRICS,
+    VALIDATION_METRICS,
+    train_accuracies,
+    validation_accuracies,
+)
+from hpcfl.methods.baseline_metrics import BASELINE_METRICS
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
 
 if TYPE_CHECKING:
@@ -29,6 +36,13 @@ BASE_METRICS = (
         "training loss, mean over the participants' samples",
         trained("loss", "sample mean"),
     ),
+    declare(
+        "/round/train_accuracy",
+        "round",
+        "f8",
+        "correct answers by head ÷ samples in the participants' training batches, before each step",
+        trained("train_accuracy", "sample mean"),
+    ),
     declare("/round/participants", "round client", "?", "selected clients"),
     declare("/round/uploads", "round", "i8", "number of clients whose uploads were aggregated"),
     declare(
@@ -44,6 +58,12 @@ BASE_METRICS = (
         "f8",
         "mean over clients of /client/silhouette",
         evaluated("silhouette", "mean"),
+    ),
+    declare(
+        "/round/silhouette_pooled",
+        "round",
+        "f8",
+        "that of ≤ 2,000 test features of all clients; NaN: round not saved",
     ),
     declare(
         "/round/personalisation", "round", "f8", "distance of head norms and class counts; 0: proportional"
@@ -93,7 +113,16 @@ BASE_METRICS = (
     ),
     declare("/client/best", "round client", "f8", "the client's best accuracy so far; NaN: none yet"),
     declare("/client/loss", "round client", "f8", "mean training loss; NaN: did not train", trained("loss")),
-    declare("/client/diverged", "round client", "?", "loss or upload became NaN or infinite; stays true"),
+    declare(
+        "/client/train_accuracy",
+        "round client",
+        "f8",
+        "the same of a client; NaN: did not train",
+        trained("train_accuracy"),
+    ),
+    declare(
+        "/client/diverged", "round client", "?", "loss or upload of its last training was NaN or infinite"
+    ),
     declare(
         "/client/silhouette",
         "round client",
@@ -128,10 +157,24 @@ BASE_METRICS = (
     declare("/prototypes/saved_round", "saved", "i8", "rounds (from 0) of all rows of saved rounds"),
 )
 
-METRICS = (*BASE_METRICS, *PROTOTYPE_METRICS, *BASELINE_METRICS)
-"""All metrics that are known: a log of any method holds the first, and those that its method declares."""
+_ALL = (*BASE_METRICS, *PROTOTYPE_METRICS, *BASELINE_METRICS)
+OPTIONAL_METRICS = {
+    "With validation samples": (*VALIDATION_METRICS, *validation_accuracies(_ALL)),
+    "With `log.train_accuracy`": train_accuracies(_ALL),
+    "With `log.features_at`": FEATURE_METRICS,
+}
+"""Metrics of runs that ask for them."""
+METRICS = (*_ALL, *(metric for metrics in OPTIONAL_METRICS.values() for metric in metrics))
+"""All metrics that are known: a log of any method holds BASE_METRICS, and those that its method declares."""
 
-COMPONENT_NAMES = {"statistic": ("least", "mean", "largest"), "pair": ("margin", "distance")}
+ONLY_SAVED = frozenset({"/round/silhouette_pooled"})
+"""Datasets by round that are NaN in rounds that are not saved."""
+
+COMPONENT_NAMES = {
+    "statistic": ("least", "mean", "largest"),
+    "pair": ("margin", "distance"),
+    "party": ("global", "clients"),
+}
 """Names of the components along dimensions that are not an index."""
 
 ROUND_PARTS = ("train", "comm", "refine", "evaluate", "log")
@@ -141,8 +184,14 @@ BY_PATH = {metric.path: metric for metric in METRICS}
 
 
 def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
-    """Returns the metrics of a run: those of every run, and those that its method declares."""
+    """Returns the metrics of a run: those of every run, of its method, and those that it asks for."""
     metrics = (*BASE_METRICS, *plan.spec.metrics)
+    if plan.has_validation:
+        metrics += (*VALIDATION_METRICS, *validation_accuracies(metrics))
+    if plan.config.log.train_accuracy:
+        metrics += train_accuracies((*BASE_METRICS, *plan.spec.metrics))
+    if plan.config.log.features_at:
+        metrics += FEATURE_METRICS
     for path, times in Counter(metric.path for metric in metrics).items():
         if times > 1:
             raise BadInput(f"{plan.spec.algorithm}: the metric {path} is declared twice")

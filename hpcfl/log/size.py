@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcfl.config.loading import dump_config
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.federation.sent_features import saved_samples
 from hpcfl.log.schema import run_metrics
 from hpcfl.metrics.metric import STRING
 
@@ -18,11 +19,12 @@ STRING_BYTES = 32
 
 
 def dimension_sizes(plan: RunPlan) -> dict[str, int]:
-    """Returns the length of each dimension, without `round` and `saved`, which grow."""
+    """Returns the length of each dimension, without `round`, `saved` and `chosen`, which grow."""
     return {
         "client": len(plan.clients),
         "class": plan.dims[0],
         "feature": plan.dims[1],
+        "test_sample": sum(map(len, saved_samples(plan))),
         **plan.spec.dimension_sizes(plan.config),
     }
 
@@ -31,7 +33,8 @@ def expected_log_size(plan: RunPlan) -> int:
     """Returns the approximate bytes of the log of the complete run."""
     rounds = plan.config.federation.rounds
     saved = sum(map(plan.config.saves_prototypes, range(rounds)))
-    lengths = dimension_sizes(plan) | {"round": rounds, "saved": saved}
+    chosen = sum(map(plan.config.saves_features, range(rounds)))
+    lengths = dimension_sizes(plan) | {"round": rounds, "saved": saved, "chosen": chosen}
     nbytes = len(dump_config(plan.config)) + OVERHEAD * len(run_metrics(plan))
     for metric in run_metrics(plan):
         item = STRING_BYTES if metric.dtype == STRING else np.dtype(metric.dtype).itemsize

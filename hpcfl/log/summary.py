@@ -12,6 +12,7 @@ INFERENCES = ("head", "global", "local", "trained")
 SUMMARY_ROWS = dict.fromkeys(
     (
         *("/round/accuracy", "/round/accuracy_mean", "/round/loss", "/round/bytes_up", "/round/bytes_down"),
+        *("/round/train_accuracy", "/round/validation_accuracy"),
         *("/round/seconds", "/round/efficiency", "/client/best", "/client/diverged", "/clients/test_samples"),
         *(f"/client/accuracy_{name}" for name in INFERENCES),
     ),
@@ -33,11 +34,17 @@ class Summary:
     """Accuracy of the best round."""
     clients_best: float = UNKNOWN
     """Accuracy over all test samples with every client at its own best round."""
+    validation: float = UNKNOWN
+    """The best accuracy on validation samples; the round that has it is the one that validation selects."""
+    selected: float = UNKNOWN
+    """Accuracy on test samples in that round."""
     head: float = UNKNOWN
     global_: float = UNKNOWN
     local: float = UNKNOWN
     trained: float = UNKNOWN
     """By the head before the download that changes it."""
+    train: float = UNKNOWN
+    """By the head in the training batches of the last round."""
     loss: float = UNKNOWN
     bytes_up: float = UNKNOWN
     """Mean per round, counted as in the papers; `bytes_down` likewise."""
@@ -64,7 +71,16 @@ def summary(run: Run) -> Summary:
         name: float(run[f"/round/{name}"].mean())
         for name in ("bytes_up", "bytes_down", "seconds", "efficiency")
     }
-    values |= {"loss": float(run["/round/loss"][-1]), "total_seconds": float(run["/round/seconds"].sum())}
+    values |= {
+        "loss": float(run["/round/loss"][-1]),
+        "train": float(run["/round/train_accuracy"][-1]),
+        "total_seconds": float(run["/round/seconds"].sum()),
+    }
+    if (chosen := selected_round(run)) is not None:
+        values |= {
+            "validation": float(run["/round/validation_accuracy"][chosen]),
+            "selected": float(accuracy[chosen]),
+        }
     evaluated = np.flatnonzero(~np.isnan(accuracy))
     if len(evaluated):
         t = int(evaluated[-1])
@@ -81,6 +97,12 @@ def summary(run: Run) -> Summary:
             for name in INFERENCES
         }
     return Summary(**values, diverged=int(run["/client/diverged"][-1].sum()))
+
+
+def selected_round(run: Run) -> int | None:
+    """Returns the round (from 0) of the best accuracy on validation samples; None: there is none."""
+    accuracy = run["/round/validation_accuracy"]
+    return None if np.isnan(accuracy).all() else int(np.nanargmax(accuracy))
 
 
 def overall_accuracy(accuracy_M: np.ndarray, tests_M: np.ndarray) -> float:

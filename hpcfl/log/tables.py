@@ -11,7 +11,7 @@ import numpy as np
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run
 from hpcfl.log.schema import COMPONENT_NAMES
-from hpcfl.metrics.metric import Metric
+from hpcfl.metrics.metric import ROUNDS_OF, Metric
 
 if TYPE_CHECKING:
     import pandas
@@ -77,10 +77,10 @@ def pandas_module() -> Any:
 
 
 def tables(run: Run) -> list[Table]:
-    """Returns the tables of a log; datasets by `saved` round, such as prototypes, are not in tables."""
+    """Returns the tables of a log; those of some rounds only, such as prototypes, are in none."""
     entries_by_keys: dict[tuple[str, ...], list[Metric]] = {}
     for metric in run.metrics.values():
-        if metric.dims[0] != "saved":
+        if metric.dims[0] not in ROUNDS_OF:
             keys = tuple(dim for dim in metric.dims if dim not in COMPONENT_NAMES)
             entries_by_keys.setdefault(keys, []).append(metric)
     return [Table(keys, tuple(metrics)) for keys, metrics in entries_by_keys.items()]

@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcfl.errors import BadInput, Fatal
 from hpcfl.log.schema import VERSION
-from hpcfl.metrics.metric import STRING, Metric
+from hpcfl.metrics.metric import ROUNDS_OF, STRING, Metric
 from hpcfl.utils.files import fsync, rename_if_free, temporary_path
 from hpcfl.utils.hdf5_create import hdf5_bytes
 from hpcfl.utils.hdf5_file import open_hdf5
@@ -78,7 +78,7 @@ class LogWriter:
         }
         self.fixed = dict(fixed)
         self.rows: dict[str, list[Any]] = {
-            path: [] for path, metric in self.metrics.items() if metric.dims[0] in ("round", "saved")
+            path: [] for path, metric in self.metrics.items() if metric.dims[0] in ("round", *ROUNDS_OF)
         }
         self.rounds_done = 0
         if earlier is not None:
@@ -96,14 +96,15 @@ class LogWriter:
         except OSError as error:
             raise BadInput(f"cannot write {path}: {error.strerror}") from None
 
-    def append(self, row: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-        """Adds the row of a round, and its datasets by `saved` round if it has any."""
+    def append(
+        self, row: Mapping[str, Any], saved: Mapping[str, Any], chosen: Mapping[str, Any] | None = None
+    ) -> None:
+        """Adds the row of a round, and its datasets by `saved` and by `chosen` round if it has any."""
+        given = {"round": row, "saved": saved, "chosen": chosen or {}}
         for path, values in self.rows.items():
             metric = self.metrics[path]
-            if metric.dims[0] == "round":
-                values.append(np.asarray(row[path], dtype=metric.dtype))
-            elif saved:
-                values.append(np.asarray(saved[path], dtype=metric.dtype))
+            if part := given[metric.dims[0]]:
+                values.append(np.asarray(part[path], dtype=metric.dtype))
         self.rounds_done += 1
         if time.monotonic() >= self.next_write:
             self.write()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -82,6 +82,9 @@ class Aggregate:
         """Returns the aggregated prototypes of the uploads of a round."""
         raise NotImplementedError
 
+    def drop(self, clients: Collection[int]) -> None:
+        """Drops what is kept of these clients, which have diverged and will not upload again."""
+
     def training_uploads(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
         """Returns the uploads that FedTGP's and FedORGP's server trains on."""
         return uploads
@@ -118,7 +121,8 @@ class Ppa(Aggregate):
 
     Clients upload n_ij c_ij; the server knows only K and the total n. The paper leaves partial participation
     open: here each client's last upload is stored and Eq. (11) is multiplied by M / (clients seen so far), so
-    that the prototype of a class that one client owns keeps its length.
+    that the prototype of a class that one client owns keeps its length. A client that diverged leaves the
+    sum and the number of clients seen.
     """
 
     def __init__(self, context: MethodContext):
@@ -134,6 +138,10 @@ class Ppa(Aggregate):
             sum_KD += prototypes.value_KD.double()
         present_K = torch.stack([prototypes.present_K for prototypes in stored]).any(0)
         return Prototypes((self._factor(len(stored)) * sum_KD).float(), present_K)
+
+    def drop(self, clients: Collection[int]) -> None:
+        for client in clients:
+            self.last_uploads.pop(client, None)
 
     def training_uploads(self, uploads: Sequence[Upload]) -> Sequence[Upload]:
         """Returns the uploads times K·|N_j|·M/(n·uploads): as long as prototypes on average (App. C)."""

@@ -13,7 +13,6 @@ from hpcfl.config.schema import Config
 from hpcfl.config.section import Section
 from hpcfl.errors import BadInput, nearest, unknown
 from hpcfl.methods.baselines import BASELINES
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED
 from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.plugins import find_part, registered
 from hpcfl.methods.prototype_methods import PROTOTYPE_METHODS
@@ -35,7 +34,7 @@ def method_spec(settings: MethodConfig, data: str) -> AlgorithmSpec:
         return _prototype_spec(entry, settings, data)
     given = _given(settings)
     infer = given.pop("infer", entry.infer)
-    if infer not in ("head", "trained") or (infer == "trained" and ACCURACY_TRAINED not in entry.metrics):
+    if infer != "head" and f"/client/accuracy_{infer}" not in [metric.path for metric in entry.metrics]:
         raise BadInput(f"method.infer = {infer!r}: method {settings.name!r} has no such inference")
     return replace(entry, infer=infer, settings=_options(entry.Options, given, settings.name))
 
@@ -115,7 +114,8 @@ def _prototype_spec(entry: PrototypeSpec, settings: MethodConfig, data: str) -> 
             raise BadInput(f"method.forget = true: method {settings.name!r} has no global prototypes")
         return replace(entry, **slots)
     if settings.distance not in (None, entry.distance) and settings.weight is None:
-        weight = find_part("distance", str(settings.distance)).weight
+        distance = str(settings.distance)
+        weight = entry.weights.get(distance, find_part("distance", distance).weight)
         if weight is None:
             raise BadInput(f"method.distance = {settings.distance!r}: needs its own method.weight")
         slots["weight"] = weight

@@ -14,6 +14,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "refine": tuple(REFINEMENTS),
     "aggregate": tuple(AGGREGATES),
     "anchor": get_args(AnchorName),
+    "initial": ("random",),
     "distance": tuple(DISTANCES),
     "scale": (2.0,),
     "sparsity": (0.5,),
@@ -70,5 +71,6 @@ def table() -> str:
     lines += ["", f"{free} combine with everything. Refused, with these reasons:"]
     disjoint = "where so few dimensions per class share none (then prototypes are orthogonal already)"
     refusals = [reason for *_, reason in refused]
-    refusals.append(f"method.sparsity with refine = 'thomson' or 'orthogonal': {disjoint}")
+    separating = " or ".join(repr(name) for name, part in REFINEMENTS.items() if part.only_separates)
+    refusals.append(f"method.sparsity with refine = {separating}: {disjoint}")
     return "\n".join([*lines, *(f"- {reason}" for reason in refusals)])

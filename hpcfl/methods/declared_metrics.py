@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from hpcfl.metrics.metric import declare, evaluated, trained
 
-ACCURACY_TRAINED = declare(
-    "/client/accuracy_trained",
+ACCURACY_GLOBAL = declare(
+    "/client/accuracy_global",
     "round client",
     "f8",
-    "accuracy by the head after training, before the next download; accuracy_head is after it",
-    evaluated("accuracy_trained"),
+    "accuracy by global prototypes; NaN: none",
+    evaluated("accuracy_global"),
 )
-"""Of algorithms whose download changes the head or the network."""
 
 PROTOTYPE_METRICS = (
     declare(
@@ -59,13 +58,7 @@ PROTOTYPE_METRICS = (
     ),
     declare("/round/pseudo_accuracy", "round", "f8", "correct pseudo-labels ÷ all pseudo-labels; NaN: none"),
     declare("/round/bytes_masks", "round", "i8", "bytes of sparsity masks, sent once to every client"),
-    declare(
-        "/client/accuracy_global",
-        "round client",
-        "f8",
-        "accuracy by global prototypes; NaN: none",
-        evaluated("accuracy_global"),
-    ),
+    ACCURACY_GLOBAL,
     declare(
         "/client/accuracy_local",
         "round client",
@@ -105,17 +98,28 @@ PROTOTYPE_METRICS = (
         "f4",
         "uploads as sent; only if log.local_prototypes",
     ),
-    declare("/prototypes/margin", "round class", "f8", "distance to the nearest other class; NaN: none"),
+    declare(
+        "/prototypes/margin",
+        "round class",
+        "f8",
+        "distance of global prototypes, before γ, to the nearest other class; NaN: none",
+    ),
     declare("/prototypes/margin_normalised", "round class", "f8", "margin ÷ the largest margin of the round"),
     declare(
         "/prototypes/margin_clients",
         "round class",
         "f8",
-        "largest margin of participants' local prototypes",
+        "largest margin of participants' local prototypes as sent (masked), ÷ γ",
         trained("margin", "max"),
     ),
     declare(
         "/prototypes/margin_clients_normalised", "round class", "f8", "the same ÷ the largest of the round"
+    ),
+    declare(
+        "/prototypes/margin_common",
+        "round class party",
+        "f8",
+        "margin and margin_clients ÷ the largest of both: global, clients",
     ),
     declare(
         "/prototypes/dead",
@@ -140,19 +144,3 @@ PROTOTYPE_METRICS = (
         "/refine/distances", "saved iteration statistic", "f8", "pairwise, by iteration; if log.distances"
     ),
 )
-
-SERVER_METRICS = tuple(
-    metric for metric in PROTOTYPE_METRICS if metric.path in ("/refine/iterations", "/refine/loss")
-)
-"""Of algorithms whose server trains by SGD."""
-DISTILL_METRICS = (
-    declare(
-        "/round/loss_distill",
-        "round",
-        "f8",
-        "distillation part: to the mean logits of the label; NaN: none",
-        trained("distill", "sample mean"),
-    ),
-)
-BASELINE_METRICS = (ACCURACY_TRAINED, *DISTILL_METRICS)
-"""The metrics of baselines that no prototype method has."""

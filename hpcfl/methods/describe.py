@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Section
 from hpcfl.errors import unknown
+from hpcfl.methods.baseline_metrics import ACCURACY_TRAINED
 from hpcfl.methods.catalogue import CATALOGUE, find_method
 from hpcfl.methods.declarations import Part
 from hpcfl.methods.parts import PARTS
@@ -58,7 +59,8 @@ def _tables(title: str, entry: AlgorithmSpec | Part) -> dict[str, Rows]:
 def _declarations(entry: AlgorithmSpec | Part) -> Mapping[str, str]:
     """Returns what a part declares beside its options, where it differs from the default."""
     if isinstance(entry, AlgorithmSpec):
-        return {"equal_heads": "True"} if entry.equal_heads else {}
+        declared = ("equal_heads", "equal_networks", "head_kind")
+        return {name: str(getattr(entry, name)) for name in declared if getattr(entry, name)}
     known = {"path", "about", "paper", "Options"}
     default = type(entry)(path="")
     return {
@@ -71,6 +73,9 @@ def _declarations(entry: AlgorithmSpec | Part) -> Mapping[str, str]:
 def _options(entry: AlgorithmSpec | Part) -> Rows:
     """Returns the options of an entry: key, type, default and meaning."""
     rows = _fields(entry.Options)
+    if isinstance(entry, AlgorithmSpec) and ACCURACY_TRAINED in entry.metrics:
+        meaning = "Accuracy that counts: by the head after the download, or as trained, before it."
+        rows.append(("method.infer", "head | trained", entry.infer, meaning))
     if not isinstance(entry, PrototypeSpec) or not entry.exchange:
         return rows
     slots = {key: value for key, value in entry.slots().items() if key in MethodConfig.model_fields}
@@ -90,9 +95,10 @@ def _fields(options: type[Section], values: Mapping[str, Any] | None = None) -> 
 
 
 def _default(field: FieldInfo, name: str, values: Mapping[str, Any]) -> str:
-    if name in values:
-        return str(values[name])
-    return "required" if field.is_required() else str(field.get_default(call_default_factory=True))
+    if name not in values and field.is_required():
+        return "required"
+    value = values[name] if name in values else field.get_default(call_default_factory=True)
+    return "unset" if value is None else str(value)
 
 
 def type_text(field: FieldInfo) -> str:

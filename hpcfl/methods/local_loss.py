@@ -95,7 +95,9 @@ class LocalLoss:
     `align` is λ_t times the mean distance of features to the global prototypes of their labels: ProtoNorm
     (4), (5), FedORGP (8), FedSAP (5). Papers with Euclidean distance write it between prototypes; published
     code, and this, takes it per sample. A sample whose class has no global prototype adds zero but counts in
-    the mean's denominator. `proxy` is FedSAP's (9), `consistency` its (12).
+    the mean's denominator. `class_weights = "balanced"` is as printed: the distance is that of a class's mean
+    feature in the batch, and the mean is over the classes of the batch. `proxy` is FedSAP's (9),
+    `consistency` its (12).
     """
 
     spec: PrototypeSpec
@@ -143,16 +145,21 @@ class BoundLoss:
     def _align(self, z_BD: Tensor, y_B: Tensor) -> Tensor:
         spec, mask_KD = self.local_loss.spec, self.local_loss.mask_KD
         present_K = self.target.present_K
-        if spec.class_weights == "per-class":
+        by_class = spec.class_weights in ("per-class", "balanced")
+        num_classes: Tensor | int = 1
+        if by_class:
             z_BD, in_batch_K = _class_means(z_BD, y_B, len(present_K))
             y_B, present_K = torch.arange(len(present_K), device=y_B.device), present_K & in_batch_K
+            num_classes = in_batch_K.sum()
         if mask_KD is not None and spec.masked != "never":  # mse still divides by d
             z_BD = z_BD * mask_KD[y_B]
         distance_B = self.local_loss.distance(z_BD, self.target.value_KD[y_B])
-        if spec.class_weights != "equal":
+        if spec.class_weights in ("proportional", "per-class"):
             distance_B = distance_B * self.beta_K[y_B]
         distance_B = torch.where(present_K[y_B], distance_B, 0.0)
-        return distance_B.sum() if spec.class_weights == "per-class" else distance_B.mean()
+        if spec.class_weights == "balanced":  # FedTGP (11), ProtoNorm (5) as a mean
+            return distance_B.sum() / num_classes
+        return distance_B.sum() if by_class else distance_B.mean()
 
 
 def _class_means(z_BD: Tensor, y_B: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from hpcfl.config.section import Positive, Section, Weight
+from hpcfl.config.section import Count, Positive, Section, Weight
 from hpcfl.methods.declarations import AggregatePart, DistancePart, RefinementPart
 
 
@@ -19,6 +19,16 @@ class SolverOptions(Section):
     """Most solver iterations per round; simplex: only with K > d + 1."""
     stopping: Literal["tangent", "whole"] = "tangent"
     """Stops when the tangent force is constant; or the whole force, as published."""
+    solver_lr: Positive = 0.1
+    """η, the step of the solver; published code begins with 0.095."""
+    solver_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """μ, the solver's momentum."""
+    solver_decay: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Factor of η after every solver_decay_every iterations."""
+    solver_decay_every: Count = 10
+    """Iterations after which η is multiplied by solver_decay."""
+    solver_patience: Count = 10
+    """The solver stops once the mean force, to 4 decimals, is unchanged so many times in a row."""
 
 
 class ServerOptions(Section):
@@ -26,6 +36,10 @@ class ServerOptions(Section):
     """Epochs over the uploaded prototypes per round."""
     server_network: bool = True
     """Train prototypes through a two-layer network (F in the papers), or directly."""
+    server_lr: Positive | None = None
+    """Learning rate of the server's SGD, which is new in each round; unset: train.lr."""
+    server_batch: Count | None = None
+    """Uploaded prototypes per step of the server's SGD; unset: train.batch_size."""
 
 
 class TgpOptions(ServerOptions):

@@ -16,7 +16,7 @@ from hpcfl.methods.context import MethodContext
 from hpcfl.methods.infer import nearest_masked_N, nearest_N
 from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.plugins import load
-from hpcfl.methods.prototypes import Prototypes
+from hpcfl.methods.prototypes import Prototypes, margin_K
 from hpcfl.methods.refine.base import Refinement
 from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.methods.sphere import keyed_direction
@@ -38,9 +38,16 @@ class PrototypeMethod:
         return None if self.local_loss.mask_KD is None else self.local_loss.mask_KD.cpu().numpy()
 
     def initial(self) -> Prototypes:
-        """Returns the global prototypes before the first round: none, or all classes if anchor = 'seed'."""
+        """Returns the global prototypes before the first round: none, or all classes.
+
+        All classes have one if anchor = 'seed', or if initial = 'random', as in the algorithm boxes of
+        FedTGP, FedORGP and ProtoNorm (its Algorithm 2, line 1: of length 1, not aligned yet).
+        """
         context = self.refine.context
         none = Prototypes.none(context.classes, context.features)
+        if self.spec.initial == "random":
+            own = self.refine.initial()
+            return self._complete(none) if own is None else own
         if self.spec.anchor != "seed":
             return none
         return self.refine(0, none, self._complete(none), ())
@@ -69,6 +76,15 @@ class PrototypeMethod:
     def client_target(self, current: Prototypes) -> Prototypes:
         """Returns γ times the global prototypes, which clients align to and infer by: ProtoNorm (15)."""
         return Prototypes(self.spec.scale * current.value_KD, current.present_K)
+
+    def local_margin_K(self, local: Prototypes) -> Tensor:
+        """Returns the margins of local prototypes, comparable with global ones: as sent (masked), before γ.
+
+        Features align to γ times the global prototypes, so local prototypes are γ times as long.
+        """
+        mask_KD = self.local_loss.mask_KD
+        value_KD = local.value_KD if mask_KD is None else local.value_KD * mask_KD
+        return margin_K(Prototypes(value_KD, local.present_K)) / self.spec.scale
 
     def nearest_N(self, z_ND: Tensor, prototypes: Prototypes) -> Tensor:
         """Returns the class of the nearest prototype, by angle if the local loss is, else by distance."""

@@ -36,7 +36,8 @@ PROTOTYPE_METHODS = {
         page="protonorm",
         aggregate="mean",  # Eq. (7)
         refine="thomson",  # Eq. (8)-(14)
-        weight=10.0,  # the paper has λ = 1 with Euclid, published code 10 with mse
+        weight=10.0,  # as published code has it, with mse
+        weights={"euclid": 1.0},  # the paper's λ, Sec. 5.1
         infer="global",  # Eq. (6) says local; published code compares with global ones
     ),
     "fedtgp": PrototypeSpec(

@@ -46,6 +46,8 @@ def contradiction(spec: PrototypeSpec, scale_set: bool, forget: bool) -> str | N
             f"method.aggregate = {spec.aggregate!r}: refine = {refine!r} learns from each client's own "
             "prototypes, not from an aggregate"
         )
+    if spec.fixed and spec.initial != "none":
+        return f"method.initial = {spec.initial!r}: with anchor = {anchor!r} prototypes are settled once"
     if anchor == "seed" and spec.aggregate != "mean":
         return f"method.aggregate = {spec.aggregate!r}: with anchor = 'seed' nothing is ever uploaded"
     if spec.fixed and forget:

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from hpcfl.config.method import AnchorName, ClassWeightsName, CurriculumName, InferenceName, MaskedName
+from hpcfl.config.method import (
+    AnchorName,
+    ClassWeightsName,
+    CurriculumName,
+    InferenceName,
+    InitialName,
+    MaskedName,
+)
 from hpcfl.config.schema import Config
 from hpcfl.config.section import Section
 from hpcfl.errors import BadInput
@@ -57,6 +64,15 @@ class AlgorithmSpec:
     """Lengths of its metrics' own dimensions, beside client, class and feature."""
     equal_heads: bool = False
     """Whether all clients must have the same head."""
+    equal_networks: bool = False
+    """Whether all clients must have the same architecture."""
+    head_kind: str = ""
+    """The kind of head that it gives to its clients; empty: as models.head says."""
+
+    @property
+    def clip_norm(self) -> float:
+        """The norm to which the algorithm clips the gradients of its clients: its option; 0: it does not."""
+        return float(getattr(self.settings, "clip_norm", 0.0))
 
     def slots(self) -> dict[str, Any]:
         """Returns the choices to display."""
@@ -76,6 +92,13 @@ class AlgorithmSpec:
             raise BadInput(
                 f"method.name = {plan.config.method.name!r}: has one head for all clients, but these have "
                 f"{', '.join(sorted(heads))} (models.head)"
+            )
+
+        names = dict.fromkeys(client.architecture for client in plan.clients)
+        if self.equal_networks and len(names) > 1:
+            raise BadInput(
+                f"method.name = {plan.config.method.name!r}: has one network for all clients, but these have "
+                f"{', '.join(names)} (models.group, models.head)"
             )
 
     def remarks(self, plan: Plan) -> list[str]:
@@ -105,6 +128,7 @@ class PrototypeSpec(AlgorithmSpec):
     sparsity: int | float = 0
     masked: MaskedName = "never"
     class_weights: ClassWeightsName = "equal"
+    initial: InitialName = "none"
     curriculum: CurriculumName = "constant"
     curriculum_start: int = 20
     curriculum_end: int = 100
@@ -118,6 +142,8 @@ class PrototypeSpec(AlgorithmSpec):
     distance_quantile: float = 0.9
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the refinement; a catalogue entry names those that differ from its defaults."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """λ of its paper with another distance, by distance; else the distance's own λ."""
     on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Slots that have another value on a dataset, by its name."""
 
@@ -126,16 +152,16 @@ class PrototypeSpec(AlgorithmSpec):
         if not self.exchange:
             return {"infer": self.infer}
         slots = {name: getattr(self, name) for name in SLOTS}
-        return {name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]} | {
-            **self.options,
-            **self.settings.model_dump(),
-        }
+        options = {name: value for name, value in self.options.items() if value is not None}
+        shown = {name: value for name, value in slots.items() if name in MAIN or value != DEFAULT[name]}
+        return shown | options | self.settings.model_dump()
 
     def dimension_sizes(self, config: Config) -> dict[str, int]:
         log = config.log
         return {
             "statistic": 3,
             "pair": 2,
+            "party": 2,
             "uploader": config.federation.clients if log.local_prototypes else 0,
             "iteration": self.options.get("iterations", 0) + 1 if log.distances else 0,
         }
@@ -194,5 +220,5 @@ class PrototypeSpec(AlgorithmSpec):
 MAIN = ("aggregate", "refine", "anchor", "distance", "weight", "scale", "infer")
 """The slots that are always displayed."""
 DEFAULT = {f.name: f.default for f in fields(PrototypeSpec)}
-_NO_SLOTS = {*(f.name for f in fields(AlgorithmSpec)), *MAIN, "exchange", "options", "on"}
+_NO_SLOTS = {*(f.name for f in fields(AlgorithmSpec)), *MAIN, "exchange", "options", "weights", "on"}
 SLOTS = (*MAIN, *(name for name in DEFAULT if name not in _NO_SLOTS))

@@ -7,7 +7,8 @@ from typing import Any
 from hpcfl.config.method import MethodConfig
 from hpcfl.config.section import Section
 from hpcfl.errors import BadInput
-from hpcfl.methods.declared_metrics import ACCURACY_TRAINED, PROTOTYPE_METRICS
+from hpcfl.methods.baseline_metrics import ACCURACY_TRAINED
+from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.methods.plugins import load, load_user_object, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec
 from hpcfl.metrics.metric import Metric, declare, evaluated
@@ -47,7 +48,12 @@ def user_algorithm(name: str) -> AlgorithmSpec | None:
             where = f"method.name: {path}{place(found)}"
             raise BadInput(f"{where}: {metric.path} has the dimension {lacking[0]!r}, `dimensions` does not")
     return AlgorithmSpec(
-        **entry, metrics=(*own, *trained), dimensions=found.dimensions, equal_heads=found.equal_heads
+        **entry,
+        metrics=(*own, *trained),
+        dimensions=found.dimensions,
+        equal_heads=found.equal_heads,
+        equal_networks=found.equal_networks,
+        head_kind=found.head_kind,
     )
 
 
@@ -74,8 +80,11 @@ def _check(path: str, found: Any, reserved: set[str]) -> None:
     for attribute, allowed in {
         "download_changes": ("nothing", "head", "network"),
         "receivers": ("participants", "all", "once"),
+        "head_kind": ("", "prototypes"),
     }.items():
         if (value := getattr(found, attribute)) not in allowed:
             raise BadInput(f"{start}: {attribute} = {value!r}: allowed is one of {', '.join(allowed)}")
     if found.download_changes != "nothing" and found.receivers != "all":
         raise BadInput(f"{start}: a download that changes the {found.download_changes} must go to all")
+    if found.recovers and found.download_changes != "network":
+        raise BadInput(f"{start}: clients recover only if a download changes the network")

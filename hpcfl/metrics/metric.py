@@ -9,6 +9,8 @@ Kind = Literal["result", "measured"]
 Phase = Literal["train", "evaluate"]
 Reduction = Literal["each", "mean", "sample mean", "sum", "max", "latest"]
 STRING = "string"
+ROUNDS_OF = {"saved": "/prototypes/saved_round", "chosen": "/features/round"}
+"""First dimensions of datasets that have rows of some rounds only, by the dataset that names the rounds."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class ClientValue:
 
 @dataclass(frozen=True)
 class Metric:
-    """One dataset. By its first dimension it grows every `round`, every `saved` round, or not at all.
+    """One dataset. By its first dimension it grows every `round`, every `saved` or `chosen` round, or not.
 
     A `result` is equal bit for bit on any number of ranks; a `measured` value (times, MPI bytes) is not.
     """
@@ -56,7 +58,7 @@ class Metric:
     @property
     def value_dims(self) -> tuple[str, ...]:
         """The dimensions of one client's value."""
-        return tuple(dim for dim in self.dims if dim not in ("round", "saved", "client"))
+        return tuple(dim for dim in self.dims if dim not in ("round", *ROUNDS_OF, "client"))
 
     @property
     def is_float(self) -> bool:

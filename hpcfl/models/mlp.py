@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 QUICK_START = "quick start"
+FIRST = "2"
+"""The name of the ReLU after the first hidden layer."""
 
 
 def _mlp(shape: tuple[int, ...], *widths: int) -> nn.Module:
@@ -25,25 +27,25 @@ def _mlp(shape: tuple[int, ...], *widths: int) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-@register(QUICK_START)
+@register(QUICK_START, low_level=FIRST)
 def mlp_64(shape: tuple[int, ...], features: int) -> nn.Module:
     """One hidden layer of 64."""
     return _mlp(shape, 64, features)
 
 
-@register(QUICK_START)
+@register(QUICK_START, low_level=FIRST)
 def mlp_256(shape: tuple[int, ...], features: int) -> nn.Module:
     """One hidden layer of 256."""
     return _mlp(shape, 256, features)
 
 
-@register(QUICK_START)
+@register(QUICK_START, low_level=FIRST)
 def mlp_32x3(shape: tuple[int, ...], features: int) -> nn.Module:
     """Three hidden layers of 32."""
     return _mlp(shape, 32, 32, 32, features)
 
 
-@register("ProtoNorm, Sect. 3.2 (there with d = 2)")
+@register("ProtoNorm, Sect. 3.2 (there with d = 2)", low_level=FIRST)
 def mlp_taper(shape: tuple[int, ...], features: int) -> nn.Module:
     """Hidden layers of 16, 8 and 4: with its head the five-layer network of the spiral."""
     return _mlp(shape, 16, 8, 4, features)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hpcfl.errors import BadInput
-from hpcfl.models.registry import HEADS, find_architecture, split_name
+from hpcfl.models.heads import build_head, class_norms
+from hpcfl.models.registry import find_architecture, split_name
 
 
 class Network(nn.Module):
@@ -23,12 +24,9 @@ class Network(nn.Module):
     def forward(self, x_B: Tensor) -> Tensor:
         return self.head(self.extractor(x_B))
 
-    @torch.no_grad()
     def head_norms(self) -> Tensor:
         """Returns the norm of each class's weights in the last layer, [K], in float64."""
-        last = self.head[-1] if isinstance(self.head, nn.Sequential) else self.head
-        assert isinstance(last, nn.Linear)
-        return last.weight.double().norm(dim=1)
+        return class_norms(self.head)
 
     @property
     def batch_norms(self) -> list[nn.Module]:
@@ -65,13 +63,7 @@ def build_network(architecture: str, shape: tuple[int, ...], classes: int, featu
         raise BadInput(f"models: {name} cannot be built for samples of shape {shape} ({error})") from None
     if not isinstance(extractor, nn.Module):
         raise BadInput(f"models: {name} gave {type(extractor).__name__}, not a torch module")
-    layers: list[nn.Module] = [nn.Dropout(entry.dropout)] if entry.dropout else []
-    inputs = features
-    for width in HEADS[head]:
-        layers += [nn.Linear(inputs, width), nn.ReLU(inplace=True)]
-        inputs = width
-    layers.append(nn.Linear(inputs, classes))
-    return Network(extractor, nn.Sequential(*layers) if len(layers) > 1 else layers[0])
+    return Network(extractor, build_head(head, features, classes, entry.dropout))
 
 
 def build_on_meta(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> Network:

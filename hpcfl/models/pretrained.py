@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hpcfl.errors import BadInput
 from hpcfl.models.network import build_on_meta
-from hpcfl.models.registry import split_name
+from hpcfl.models.registry import base_name, split_name
 from hpcfl.utils.hdf5_file import open_regular
 from hpcfl.utils.torchvision_loader import load_torchvision
 
@@ -44,16 +44,21 @@ def read_pretrained(
 
     Relative paths begin in `directory`.
     """
-    used = {split_name(architecture)[0]: architecture for architecture in architectures}
+    used: dict[str, dict[str, str]] = {}
+    for architecture in architectures:
+        extractor = split_name(architecture)[0]
+        used.setdefault(base_name(extractor), {})[extractor] = architecture
     weights = {}
     for name, source in wanted.items():
         if name not in used:
             raise BadInput(
                 f"models.pretrained.{name}: no client has this architecture; they have {', '.join(used)}"
             )
-        expected = build_on_meta(used[name], shape, classes, features).extractor.state_dict()
         setting = f"models.pretrained.{name} = {source!r}"
-        weights[name] = _match(_read(setting, _path(setting, name, source, directory)), expected, setting)
+        loaded = _read(setting, _path(setting, name, source, directory))
+        for extractor, architecture in used[name].items():
+            expected = build_on_meta(architecture, shape, classes, features).extractor.state_dict()
+            weights[extractor] = _match(loaded, expected, setting)
     return weights
 
 

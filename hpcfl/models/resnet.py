@@ -43,55 +43,55 @@ def _shallow(shape: tuple[int, ...], features: int, stages: int) -> nn.Module:
     return Extractor(net, features)
 
 
-@register(SHALLOW, images=True)
+@register(SHALLOW, images=True, low_level="net.4")
 def resnet4(shape: tuple[int, ...], features: int) -> nn.Module:
     """One stage of one basic block."""
     return _shallow(shape, features, 1)
 
 
-@register(SHALLOW, images=True)
+@register(SHALLOW, images=True, low_level="net.4")
 def resnet6(shape: tuple[int, ...], features: int) -> nn.Module:
     """Two stages of one basic block."""
     return _shallow(shape, features, 2)
 
 
-@register(SHALLOW, images=True)
+@register(SHALLOW, images=True, low_level="net.4")
 def resnet8(shape: tuple[int, ...], features: int) -> nn.Module:
     """Three stages of one basic block."""
     return _shallow(shape, features, 3)
 
 
-@register(SHALLOW, images=True)
+@register(SHALLOW, images=True, low_level="net.4")
 def resnet10(shape: tuple[int, ...], features: int) -> nn.Module:
     """Four stages of one basic block."""
     return _shallow(shape, features, 4)
 
 
-@register(PAPERS, images=True)
+@register(PAPERS, images=True, low_level="net.layer1")
 def resnet18(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-18."""
     return torchvision_extractor(shape, features, "resnet18")
 
 
-@register(PAPERS, images=True)
+@register(PAPERS, images=True, low_level="net.layer1")
 def resnet34(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-34."""
     return torchvision_extractor(shape, features, "resnet34")
 
 
-@register(PAPERS, images=True)
+@register(PAPERS, images=True, low_level="net.layer1")
 def resnet50(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-50."""
     return torchvision_extractor(shape, features, "resnet50")
 
 
-@register(PAPERS, images=True)
+@register(PAPERS, images=True, low_level="net.layer1")
 def resnet101(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-101."""
     return torchvision_extractor(shape, features, "resnet101")
 
 
-@register(PAPERS, images=True)
+@register(PAPERS, images=True, low_level="net.layer1")
 def resnet152(shape: tuple[int, ...], features: int) -> nn.Module:
     """torchvision's ResNet-152."""
     return torchvision_extractor(shape, features, "resnet152")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from rich.table import Table
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan, plan_run
+from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
 from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
-from hpcfl.models.registry import split_name
-from hpcfl.plan.forecast import Forecast, MemoryEstimate
+from hpcfl.models.registry import base_name, split_name
+from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
+from hpcfl.plan.memory import MemoryEstimate
 from hpcfl.plan.warnings import warnings
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.training.step.options import step_options
@@ -67,23 +69,27 @@ def print_plan(
     if calibrate:
         if devices and not torch.cuda.is_available():
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
-        forecast.seconds_per_sample = time_training(plan)
+        forecast.seconds_per_sample = time_training(plan, forecast.trained.architectures)
     if as_json:
         print(json.dumps(_as_dict(forecast), indent=1))
     else:
         _print(forecast)
 
 
-def time_training(plan: RunPlan) -> dict[str, float]:
-    """Returns seconds per training sample of each architecture, measured on this machine."""
+def time_training(plan: RunPlan, networks: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Returns seconds per training sample of each architecture, measured on this machine.
+
+    `networks` are the architectures of all networks that a client trains, by that of its own.
+    """
     batch, shape = plan.config.train.batch_size, plan.data.shape
     device = set_up_torch(plan.config.runtime, 0)
     result = {}
-    for name in plan.architectures:
-        options = step_options(plan.config.runtime, device.type, name)
+    together = {name: names for names in reversed([*networks.values()]) for name in reversed(names)}
+    for name, names in together.items():
+        options = step_options(plan.config.runtime, device.type, *names, clip_norm=plan.train.clip_norm)
         network = build_network(name, shape, *plan.dims).to(device)
         network.to(memory_format=options.memory_format)  # type: ignore[call-overload]
-        step = make_step(network, plan.config.train, options)
+        step = make_step(network, plan.train, options)
         step.begin(None)
         x_B = torch.randn(max(2, batch), *shape, device=device)
         if plan.data.is_images:
@@ -111,6 +117,7 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
             forecast.device_memory(n).total if device != "cpu" else 0
             for n, device in enumerate(forecast.device_of)
         ],
+        "server_bytes": forecast.server_memory().total,
         "rank_bytes": [forecast.rank_memory(n).total for n in range(len(forecast.pools))],
         "pools": [
             {"node": pool.node, "device": device, "ranks": pool.ranks, "clients": forecast.clients_of(n)}
@@ -120,6 +127,8 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "bytes_down": down,
         "flops_train": train,
         "flops_evaluate": evaluate,
+        "log_bytes": expected_log_size(forecast.plan),
+        "samples": _samples(forecast.plan),
         "imbalance": forecast.imbalance,
         "round_seconds": forecast.round_seconds,
         "architectures": {name: vars(cost) for name, cost in forecast.costs.items()},
@@ -156,7 +165,7 @@ def _architectures(forecast: Forecast) -> Table:
     )
     counts = Counter(client.architecture for client in forecast.plan.clients)
     for name, cost in forecast.costs.items():
-        cited = PUBLISHED.get(split_name(name)[0])
+        cited = PUBLISHED.get(base_name(split_name(name)[0]))
         measured = forecast.seconds_per_sample.get(name)
         table.add_row(
             name,
@@ -185,6 +194,7 @@ def _memory(forecast: Forecast) -> Table:
     table = _table("memory", "total", "of which")
     for node in range(forecast.machine.nodes):
         _add_memory(table, f"node {node}", forecast.node_memory(node))
+    _add_memory(table, "rank 0, the server", forecast.server_memory())
     for number, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True)):
         _add_memory(table, f"a rank of {format_ranges(pool.ranks)}", forecast.rank_memory(number))
         if device != "cpu":
@@ -201,13 +211,16 @@ def _round_lines(forecast: Forecast) -> list[str]:
     up, down = forecast.bytes
     train, evaluate = forecast.flops
     lines = [
+        f"samples: {', '.join(f'{n} {part}' for part, n in _samples(forecast.plan).items() if n)}",
         f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {train / 1e9:.1f} GFLOP of training, "
-        f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly"
+        f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly",
+        f"log: {format_bytes(expected_log_size(forecast.plan))}",
     ]
     if (seconds := forecast.round_seconds) is not None:
         lines.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.plan.clients)
-    cited = [PUBLISHED.get(split_name(client.architecture)[0]) for client in forecast.plan.clients]
+    names = [base_name(split_name(client.architecture)[0]) for client in forecast.plan.clients]
+    cited = [PUBLISHED.get(name) for name in names]
     lines.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
     if all(cited):
         total = sum(flops for flops in cited if flops)
@@ -216,6 +229,12 @@ def _round_lines(forecast: Forecast) -> list[str]:
             lines[-1] += "; its Table 12 has 98.77 B, four times that"
         lines[-1] += " (docs/models.md)"
     return lines
+
+
+def _samples(plan: RunPlan) -> dict[str, int]:
+    """Returns the number of samples by part of the split, over all clients."""
+    parts = ("train", "validation", "test", "unlabelled")
+    return {part: sum(len(getattr(client.split, part)) for client in plan.clients) for part in parts}
 
 
 def _table(first: str, *headings: str) -> Table:

@@ -11,15 +11,15 @@ import torch
 
 from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.algorithms.build import build_algorithm
-from hpcfl.exchange.codec import Codec
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine
+from hpcfl.plan.memory import MemoryEstimate, Messages
+from hpcfl.plan.trained_networks import TrainedNetworks
 from hpcfl.runtime.devices import device_for
 from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
 from hpcfl.training.client_layout import ClientLayouts
-from hpcfl.training.step.options import step_options
 
 SAMPLED_ROUNDS = 20
 """First rounds over which means are taken; their participants are known in advance."""
@@ -27,17 +27,6 @@ BACKWARD = 2
 """Cost of a backward pass in forward passes: gradients of inputs and of parameters."""
 CUDA_CONTEXT_BYTES = 400 * 2**20
 """Bytes that a CUDA context takes on a device, per rank."""
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes by purpose."""
-
-    parts: Mapping[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.parts.values())
 
 
 @dataclass
@@ -63,11 +52,15 @@ class Forecast:
         pinned = runtime.placement == "pinned" or runtime.arena == "private"
         self.pools: list[Pool] = pools(locations, self.workers, pinned)
         self.device_of = [locations[pool.ranks[0]][1] for pool in self.pools]
-        self.work_M = np.array([float(self._cost(c.id).flops) * len(c.train) for c in self.plan.clients])
+        self.work_M = np.array([float(self.trained.flops(c.id)) * len(c.train) for c in self.plan.clients])
         self.pool_of = assign_clients(self.work_M.tolist(), self.pools)
 
     def _cost(self, client: int) -> Cost:
         return self.costs[self.plan.clients[client].architecture]
+
+    @cached_property
+    def trained(self) -> TrainedNetworks:
+        return TrainedNetworks(self.plan, self.algorithm, self.costs)
 
     def clients_of(self, pool: int) -> list[int]:
         return [i for i, number in enumerate(self.pool_of) if number == pool]
@@ -89,14 +82,23 @@ class Forecast:
 
     @property
     def flops(self) -> tuple[float, float]:
-        """Mean FLOPs per round: training with the prototype pass, and evaluation of changed clients."""
-        tests_M = np.array([float(self._cost(c.id).flops) * len(c.test) for c in self.plan.clients])
+        """Mean FLOPs per round: training with the passes after it, and evaluation of changed clients.
+
+        A download that changes the network evaluates all clients once more, and log.train_accuracy all of
+        them on their training samples.
+        """
+        tests_M = np.array(
+            [float(self._cost(c.id).flops) * (len(c.test) + len(c.validation)) for c in self.plan.clients]
+        )
+        every_time = self.work_M.sum() if self.plan.config.log.train_accuracy else 0.0
+        if self.algorithm.download_changes == "network":
+            every_time += tests_M.sum()
         train, evaluate, changed = 0.0, 0.0, set(range(len(tests_M)))
         for t, selected in enumerate(self.participants):
             train += self.work_M[selected].sum() * self.passes
             changed |= set(selected.tolist())
             if self.plan.config.evaluates(t):
-                evaluate += tests_M[sorted(changed)].sum()
+                evaluate += tests_M[sorted(changed)].sum() + every_time
                 changed.clear()
         return train / len(self.participants), evaluate / len(self.participants)
 
@@ -106,22 +108,8 @@ class Forecast:
 
     @property
     def bytes(self) -> tuple[float, float]:
-        """Mean bytes up and down in a round after the first, as the papers count.
-
-        They are 0 where the download is made once.
-        """
-        if self.algorithm.receivers == "once":
-            return 0.0, 0.0
-        up, down = (
-            Codec(arrays()) for arrays in (self.algorithm.upload_arrays, self.algorithm.download_arrays)
-        )
-        owned_MK = self.plan.class_counts_MK > 0
-        up_M = np.array([up.expected_bytes(owned_K) for owned_K in owned_MK])
-        receivers = len(self.participants[0]) if self.algorithm.receivers == "participants" else len(owned_MK)
-        return (
-            float(np.mean([up_M[selected].sum() for selected in self.participants])),
-            float(receivers * down.expected_bytes(np.any(owned_MK, axis=0))),
-        )
+        """Mean bytes up and down in a round after the first, as the papers count."""
+        return self.messages.counted
 
     def schedule(self, cost_M: np.ndarray) -> tuple[float, float]:
         """Returns the mean length of a round and its mean imbalance (1: perfectly balanced).
@@ -162,10 +150,13 @@ class Forecast:
 
     @property
     def round_seconds(self) -> float | None:
-        """Expected seconds of a round's training and prototypes, from times measured on this machine."""
+        """Expected seconds of a round's training and passes after it, from times measured on this machine."""
         if not self.seconds_per_sample:
             return None
-        per_M = np.array([self.seconds_per_sample[c.architecture] * len(c.train) for c in self.plan.clients])
+        seconds_M = [
+            sum(self.seconds_per_sample[name] for name in self.trained.names(c.id)) for c in self.plan.clients
+        ]
+        per_M = np.array([s * len(c.train) for s, c in zip(seconds_M, self.plan.clients, strict=True)])
         return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
 
     # --- memory
@@ -174,21 +165,36 @@ class Forecast:
     def layouts(self) -> ClientLayouts:
         return ClientLayouts(self.plan, self.algorithm)
 
+    @cached_property
+    def messages(self) -> Messages:
+        return Messages(self.plan, self.algorithm, self.participants)
+
     def rank_memory(self, pool: int) -> MemoryEstimate:
         """Memory of a rank while it trains the largest client of its pool; with a GPU, the host's part."""
-        parts = {"program": self.program_bytes[0]}
+        clients, ranks = self.clients_of(pool), len(self.pools[pool].ranks)
+        messages = self.messages.workers(clients, ranks) // ranks
+        parts = {"program": self.program_bytes[0], "messages": messages}
         return MemoryEstimate(parts | self._training(pool) if self.on_cpu(pool) else parts)
+
+    def server_memory(self) -> MemoryEstimate:
+        """Memory of rank 0, which trains no clients unless it is alone."""
+        messages = self.messages.server(self.machine.ranks == 1)
+        if self.machine.ranks > 1:
+            return MemoryEstimate({"program": self.program_bytes[0], "messages": messages})
+        parts = self.rank_memory(0).parts
+        return MemoryEstimate({**parts, "messages": parts["messages"] + messages})
 
     def _training(self, pool: int) -> dict[str, int]:
         """Returns the bytes that training the largest clients of a pool needs."""
-        clients, device = self.clients_of(pool), self.device_of[pool]
-        costs = [self._cost(i) for i in clients]
+        clients, kind = self.clients_of(pool), self.device_of[pool].partition(":")[0]
         return {
             "network": max(
                 (self.layouts.buffer_bytes(self.plan.clients[i].architecture) for i in clients), default=0
             ),
-            "gradients": max((self._gradients(i, device) for i in clients), default=0),
-            "activations": max((max(cost.activations, cost.inference) for cost in costs), default=0),
+            "gradients": max((self.trained.gradients(i, kind) for i in clients), default=0),
+            "activations": max(
+                (max(self.trained.activations(i), self._cost(i).inference) for i in clients), default=0
+            ),
         }
 
     def node_memory(self, node: int) -> MemoryEstimate:
@@ -199,6 +205,10 @@ class Forecast:
             "arena": self.arena(node),
             "data": self.plan.data.x.nbytes * (1 if self.plan.data.file else ranks),
         }
+        pools = {number: pool for number, pool in enumerate(self.pools) if pool.node == node}
+        messages = [self.messages.workers(self.clients_of(n), len(pool.ranks)) for n, pool in pools.items()]
+        server = self.messages.server(self.machine.ranks == 1) if node == self.machine.node(0) else 0
+        parts["messages"] = sum(messages) + server
         training = [
             self._training(number)
             for number, pool in enumerate(self.pools)
@@ -217,14 +227,8 @@ class Forecast:
     def _average(self, node: int) -> int:
         """Returns the bytes of gradients and activations of an average client of a node."""
         clients = [c.id for c in self.plan.clients if self.pools[self.pool_of[c.id]].node == node]
-        each = [4 * self._cost(i).parameters + self._cost(i).activations for i in clients]
+        each = [4 * self.trained.parameters(i) + self.trained.activations(i) for i in clients]
         return sum(each) // max(1, len(each))
-
-    def _gradients(self, i: int, device: str) -> int:
-        """Returns the bytes of a client's gradients, unless the step frees them at once, and velocities."""
-        config, kind = self.plan.config, device.partition(":")[0]
-        kept = not step_options(config.runtime, kind, self.plan.clients[i].architecture).direct
-        return 4 * self._cost(i).parameters * (kept + (config.train.momentum > 0))
 
     def arena(self, node: int) -> int:
         """Returns the bytes of the states of a node's clients in the arena."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
 from hpcfl.config.loading import load_config
+from hpcfl.data.prepare import describe
 from hpcfl.data.split_file import write_split
 from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan, plan_run
@@ -31,6 +33,8 @@ def print_partition(
     for path in map(Path, out or [f"{name}-{plan.config.partition.name}.png"]):
         _write(path, plan)
         print(f"written: {path}")
+    if plan.data.file is not None:
+        console().print(f"{name}: {describe(plan.data)}", soft_wrap=True)
     console().print(_table(plan))
     if plan.unowned:
         print(f"classes that belong to no client: {', '.join(map(str, plan.unowned))}")
@@ -50,7 +54,7 @@ def _write(path: Path, plan: RunPlan) -> None:
                 move_into_place(part, path)
         elif path.suffix == ".npz":
             split = [client.split for client in plan.clients]
-            write_split(path, [(part.train, part.test, part.unlabelled) for part in split])
+            write_split(path, [astuple(part) for part in split])
         elif path.suffix in PICTURES:
             from hpcfl.plan.heatmap import draw_heatmap
 
@@ -64,17 +68,18 @@ def _write(path: Path, plan: RunPlan) -> None:
 def _table(plan: RunPlan) -> Table:
     """Returns training samples by client and class, or each client's largest classes if all do not fit."""
     names, counts_MK = plan.data.class_names, plan.class_counts_MK
-    width = 30 + sum(
+    width = (42 if plan.has_validation else 30) + sum(
         max(len(name), len(str(largest))) + 2 for name, largest in zip(names, counts_MK.max(0), strict=True)
     )
     all_fit = width <= console().width
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("client", "train", "test", *(names if all_fit else ("classes",))):
+    parts = ("train", *(("validation",) if plan.has_validation else ()), "test")
+    for heading in ("client", *parts, *(names if all_fit else ("classes",))):
         table.add_column(heading, justify="right")
     if not all_fit:
         table.add_column("most of (all in --out FILE.csv)")
     for client, counts_K in zip(plan.clients, counts_MK, strict=True):
-        cells = [str(client.id), str(len(client.train)), str(len(client.test))]
+        cells = [str(client.id), *(str(len(getattr(client.split, part))) for part in parts)]
         if all_fit:
             cells += [str(count or "·") for count in counts_K]
         else:

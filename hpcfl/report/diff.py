@@ -42,8 +42,16 @@ def _reasons(a: Run, b: Run) -> list[str]:
         if (change := difference(a.config, b.config, (f"in {a.path}", f"in {b.path}")))
         else []
     )
+    found += [f"{name} differs" for name in _checksums(a, b)]
     for name in ENVIRONMENT:
         values = [str(run.attributes.get(name, "unknown")) for run in (a, b)]
         if values[0] != values[1]:
             found.append(f"{name}: {values[0]} and {values[1]}")
     return found
+
+
+def _checksums(a: Run, b: Run) -> list[str]:
+    """Returns what differs of the data, the split, and the modules of the user's own code."""
+    names = sorted(name for name in {**a.attributes, **b.attributes} if name.startswith("checksum_"))
+    differing = [name for name in names if a.attributes.get(name) != b.attributes.get(name)]
+    return [name.removeprefix("checksum_").replace("code_", "code of ", 1) for name in differing]

@@ -10,22 +10,22 @@ from rich.table import Table
 
 from hpcfl.log.reader import Run, as_bad_input, read_log
 from hpcfl.log.schema import ROUND_PARTS
-from hpcfl.log.summary import INFERENCES, Summary, summary
+from hpcfl.log.summary import INFERENCES, Summary, selected_round, summary
 from hpcfl.utils.formatting import console, format_bytes, format_percent
 
 
-def print_runs(paths: Sequence[str]) -> None:
-    """Prints one run in full, or several as rows of one table."""
+def print_runs(paths: Sequence[str], target: float | None = None) -> None:
+    """Prints one run in full, or several as rows of one table; with what they needed to reach a target."""
     runs = [read_log(path, saved=False) for path in paths]
     if len(runs) == 1:
         with as_bad_input(runs[0].path):
-            _print_one(runs[0])
+            _print_one(runs[0], target)
     else:
-        _print_many(runs)
+        _print_many(runs, target)
         _print_verdict(runs)
 
 
-def _print_one(run: Run) -> None:
+def _print_one(run: Run, target: float | None) -> None:
     config, attributes = run.config, run.attributes
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     add = table.add_row
@@ -48,8 +48,15 @@ def _print_one(run: Run) -> None:
         add("accuracy", f"{format_percent(metrics.accuracy)} ({mean})")
         clients_best = f"clients at their own best {format_percent(metrics.clients_best)}"
         add("best", f"{format_percent(metrics.best)} in round {best + 1}; {clients_best}")
+        if (chosen := selected_round(run)) is not None:
+            selects = f"selects round {chosen + 1} by {format_percent(metrics.validation)}"
+            add("validation", f"{selects}; test accuracy there {format_percent(metrics.selected)}")
         shares = {name: share for name, share in _by_inference(metrics).items() if not np.isnan(share)}
         add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in shares.items()))
+    if not np.isnan(metrics.train):
+        add("training", f"{format_percent(metrics.train)} by head, in the batches of the last round")
+    if target is not None:
+        add(f"to {format_percent(target)}", _describe_target(run, target))
     if run.rounds_done:
         sent = {name: format_bytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
@@ -61,7 +68,7 @@ def _print_one(run: Run) -> None:
     console().print(table)
 
 
-def _print_many(runs: Sequence[Run]) -> None:
+def _print_many(runs: Sequence[Run], target: float | None) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("run")
     table.add_column("method")
@@ -69,14 +76,21 @@ def _print_many(runs: Sequence[Run]) -> None:
     known = [
         name for name in INFERENCES if any(not np.isnan(_by_inference(each)[name]) for each in summaries)
     ]
-    for heading in ("rounds", "accuracy", "best", *known, "up/round", "down/round", "s/round"):
+    selects = any(not np.isnan(each.selected) for each in summaries)
+    headings = ["rounds", "accuracy", "best", *(["selected"] if selects else []), *known]
+    headings += ["up/round", "down/round", "s/round"]
+    headings += [f"to {format_percent(target)}", "up", "down", "s"] if target is not None else []
+    for heading in headings:
         table.add_column(heading, justify="right")
     for run, metrics in zip(runs, summaries, strict=True):
-        shares = (metrics.accuracy, metrics.best, *(_by_inference(metrics)[name] for name in known))
+        chosen = [metrics.selected] if selects else []
+        shares = (metrics.accuracy, metrics.best, *chosen, *(_by_inference(metrics)[name] for name in known))
         cells = [*map(format_percent, shares), "–", "–", "–"]
         if run.rounds_done:
             sent = format_bytes(metrics.bytes_up), format_bytes(metrics.bytes_down)
             cells[-3:] = [*sent, f"{metrics.seconds:.3f}"]
+        if target is not None:
+            cells += _target_cells(run, target)
         name = f"{run.path.name}, {run.study}" if run.study else run.path.name
         table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)
@@ -91,6 +105,20 @@ def _print_verdict(runs: Sequence[Run]) -> None:
 
     settings = make_settings([make_record(run) for run in runs])
     print_verdict(make_verdict([series for setting in settings for series in setting.series]))
+
+
+def _target_cells(run: Run, target: float) -> list[str]:
+    """Returns the rounds, bytes up and down, and seconds that a run needed to reach an accuracy."""
+    if (reached := run.to_target(target)) is None:
+        return ["–"] * 4
+    sent = format_bytes(reached.bytes_up), format_bytes(reached.bytes_down)
+    return [str(reached.rounds), *sent, f"{reached.seconds:.1f}"]
+
+
+def _describe_target(run: Run, target: float) -> str:
+    """Returns the same in words."""
+    rounds, up, down, seconds = _target_cells(run, target)
+    return "not reached" if rounds == "–" else f"round {rounds}: up {up}, down {down}, {seconds} s until then"
 
 
 def _by_inference(metrics: Summary) -> dict[str, float]:

@@ -14,7 +14,7 @@ from hpcfl.study.results import Result, mean_and_std, read_results, summary_tabl
 from hpcfl.study.run_store import count_states
 from hpcfl.utils.formatting import console, format_bytes, format_percent, plural
 
-HEADINGS = ("seeds", "accuracy", "rounds", *INFERENCES, "up", "down", "s/round", "efficiency")
+HEADINGS = ("seeds", "accuracy", "rounds", "selected", *INFERENCES, "up", "down", "s/round", "efficiency")
 FILE_WIDTH = 10_000
 """Width of the table in characters if the output is not a terminal."""
 
@@ -46,7 +46,7 @@ def _table(groups: Sequence[tuple[dict[str, Any], list[Result]]], width: int) ->
         keys = [key for key in keys if len({repr(values.get(key)) for values in group_values}) > 1]
     columns = [[_heading(key), *(str(values.get(key, "–")) for values in group_values)] for key in keys]
     for column in zip(HEADINGS, *(_statistics(cells) for _, cells in groups), strict=True):
-        if column[0] not in INFERENCES or set(column[1:]) != {"–"}:
+        if column[0] not in ("selected", *INFERENCES) or set(column[1:]) != {"–"}:
             columns.append([*column])
     widths = np.cumsum([1 + max(map(len, column)) for column in columns])
     shown = max(len(keys) + 2, int((widths <= width + 1).sum()))  # seeds and accuracy always
@@ -71,6 +71,7 @@ def _statistics(cells: list[Result]) -> list[str]:
         str(len(cells)),
         _mean_with_std(mean["accuracy"], std["accuracy"]),
         "/".join(map(str, rounds)),
+        _mean_with_std(mean["selected"], std["selected"]),
         *(format_percent(mean[name]) for name in INFERENCES),
         *(format_bytes(mean[name]) for name in ("bytes_up", "bytes_down")),
         *(f"{mean['seconds']:.3f}", f"{mean['efficiency']:.2f}"),

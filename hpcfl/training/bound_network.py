@@ -26,6 +26,11 @@ class BoundNetwork:
     """The algorithm's blocks that are not part of the state; each client finds their start value."""
     views: Mapping[str, Tensor]
 
+    def set_learning_rate(self, lr: float) -> None:
+        """Sets the learning rate of all its networks."""
+        for step in (self.step, *self.extra_steps.values()):
+            step.optimizer.rule.lr = lr
+
     @property
     def diverged(self) -> bool:
         return bool(self.views["diverged"])

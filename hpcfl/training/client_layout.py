@@ -33,6 +33,14 @@ class Declarations(Protocol):
     def networks(self, architecture: str) -> Mapping[str, ExtraNetwork]: ...
 
 
+def networks_of_clients(plan: RunPlan, declared: Declarations) -> dict[str, tuple[str, ...]]:
+    """Returns the architectures of all networks that a client trains, by the architecture of its own."""
+    return {
+        name: (name, *(extra.architecture for extra in declared.networks(name).values()))
+        for name in plan.architectures
+    }
+
+
 class ClientLayouts:
     """The layouts of every client's state and record; the same on every rank."""
 
@@ -74,13 +82,24 @@ class ClientLayouts:
         return self.states[self.plan.clients[i].architecture]
 
     def layout(self, i: int) -> Layout:
-        """Returns the layout of a client's record: state, test features, correct predictions, silhouette."""
+        """Returns the layout of a client's record.
+
+        Its state, its test features, correct predictions and silhouette, and features and correct
+        predictions of its validation samples if it has any.
+        """
         client = self.plan.clients[i]
-        return Layout(
-            [
-                Block("state", torch.uint8, (self.state(i).nbytes,)),
-                Block("z", torch.float32, (len(client.test), self.plan.dims[1])),
-                Block("correct", torch.int64, (1 + len(self.declared.predictions),)),
-                Block("silhouette", torch.float64, ()),
-            ]
-        )
+        blocks = [
+            Block("state", torch.uint8, (self.state(i).nbytes,)),
+            *self._evaluation("", len(client.test)),
+            Block("silhouette", torch.float64, ()),
+        ]
+        if len(client.validation):
+            blocks += self._evaluation("validation_", len(client.validation))
+        return Layout(blocks)
+
+    def _evaluation(self, prefix: str, samples: int) -> list[Block]:
+        """Returns the blocks of features and correct predictions of a part of a client's samples."""
+        return [
+            Block(f"{prefix}z", torch.float32, (samples, self.plan.dims[1])),
+            Block(f"{prefix}correct", torch.int64, (1 + len(self.declared.predictions),)),
+        ]

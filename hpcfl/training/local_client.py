@@ -16,12 +16,15 @@ from hpcfl.training.augmentation import TRAINING, augmentation_of
 from hpcfl.training.bound_network import BoundNetwork
 from hpcfl.training.epochs import features, train_epochs
 from hpcfl.training.samples import ClientSamples, SampleSource
+from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 from hpcfl.utils import seeds
 
-Part = Literal["train", "test", "unlabelled"]
+Part = Literal["train", "test", "unlabelled", "validation"]
 Losses = dict[str, float]
-"""The mean loss per sample (`loss`) and its unweighted terms; each is logged if a metric has its name."""
+"""The mean loss per sample (`loss`), its unweighted terms, and the accuracy by head (`train_accuracy`).
+
+Each is logged if a metric has its name."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,17 @@ class LocalClient:
         observe: Callable[[BatchOutputs], None] | None = None,
         strong_batches: Callable[[int], Iterator[Batch]] | None = None,
         measure_ratios: bool = False,
+        step: Step | JointStep | None = None,
     ) -> Losses:
         """Trains the network for the configured epochs: the cross-entropy and the terms of `loss`.
 
         `observe` gets the outputs of every batch, `strong_batches` gives strong views for an epoch;
-        `measure_ratios` adds each term's gradient norm ÷ that of the cross-entropy.
+        `measure_ratios` adds each term's gradient norm ÷ that of the cross-entropy; `step` is taken instead
+        of the network's own.
         """
         config = self.plan.config
         return train_epochs(
-            self.step,
+            step or self.step,
             self.samples(),
             loss,
             lambda epoch: seeds.generator(config.seed, "shuffle", self.id, self.round, epoch),

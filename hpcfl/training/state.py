@@ -27,6 +27,8 @@ class Block:
     """The value of every entry before the first round."""
     kept: bool = True
     """Whether it is part of the state; if not, it is scratch memory of the rank that trains the client."""
+    bound: float = 0.0
+    """If above 0, entries of a kept block start at random, uniformly within ± bound, not at `start`."""
 
     @property
     def nbytes(self) -> int:

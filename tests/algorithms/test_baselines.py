@@ -239,6 +239,16 @@ def test_without_uploads_the_last_download_stays(name):
 
 # --- options
 
+
+def test_the_servers_batch_may_differ_from_the_clients(run):
+    """FedGH's server takes one step for each batch of uploaded prototypes in an epoch."""
+    log = run("fedgh", "method.server_batch=2", "method.server_epochs=3")
+    owned_M, who_TM = (log["/clients/class_counts"] > 0).sum(1), log["/round/participants"]
+    uploads_T = [owned_M[who_M].sum() for who_M in who_TM]
+    assert log["/refine/iterations"].tolist() == [3 * -(-uploads // 2) for uploads in uploads_T]
+    assert run("fedgh")["/refine/iterations"].tolist() == [1, 1, 1], "all uploads are one batch of 32"
+
+
 BAD = {
     ("feddistill", "method.term=foo"): "method.term = 'foo': allowed is 'mse', 'softmax' or 'logits'",
     ("feddistill", "method.weight=-1"): "method.weight = -1: must be greater than or equal to 0",

@@ -23,7 +23,9 @@ METHODS = {
     "anchor": ["method.prototypes=running"],
     "fedsap-ssl": [*KSHOT, "method.semi=2", "federation.participation=12"],
     "local": [],
-    **{name: ["log.evaluate_every=2", "federation.participation=2"] for name in BASELINES},
+    **{
+        name: ["log.evaluate_every=2", "federation.participation=2", *OWN.get(name, [])] for name in BASELINES
+    },
 }
 
 

@@ -66,7 +66,7 @@ SETTINGS = {
     "models.list=['mlp_65']": "(nearest: mlp_64)",
     "models.list=mlp_64": "models.list = 'mlp_64': must be a valid list",
     "models.features=0": "models.features = 0",
-    "models.head=big": "models.head = 'big': allowed is 'linear', 'mlp512', 'mlp256', 'mlp128' or 'htc4'",
+    "models.head=big": "models.head = 'big': allowed is 'linear', 'mlp512', 'mlp256', 'mlp128', 'htc4' or",
     "method.name=fedprot": "method.name = 'fedprot': allowed is one of anchor, anchor-fixed, feddistill, ",
     "method.name=7": "method.name = 7: must be a valid string",
     "method.aggregate=median": "'median': allowed is one of mean, ppa, weighted, weighted-literal",

@@ -31,6 +31,8 @@ def test_a_whole_algorithm():
     assert [row[:3] for row in rows] == [
         ("method.server_lr", "float > 0", "0.01"),
         ("method.server_epochs", "int ≥ 1", "1"),
+        ("method.server_batch", "int ≥ 1", "unset"),
+        ("method.infer", "head | trained", "head"),
     ]
     assert rows[1][3] == "Epochs over the uploaded prototypes per round."
 
@@ -118,7 +120,7 @@ def test_an_import_path(hpcfl, tmp_path, monkeypatch):
     assert tables["options of method.aggregate = 'own_catalog:Mine'"] == [
         ("method.share", "float > 0 < 1", "0.5", "A share [of all]."),
         ("method.kind", "a | b", "b", "One of two."),
-        ("method.limit", "int", "None", "May be left out."),
+        ("method.limit", "int", "unset", "May be left out."),
     ]
     assert describe("own_catalog:far")["method.distance = 'own_catalog:far'"][0] == ("about", "A distance.")
     done = hpcfl("catalog", "own_catalog:Other")

@@ -18,7 +18,7 @@ SETTINGS = ["method.name=fedtgp", "train.lr=0.1", "federation.participation=5", 
 class LaterTrain(TrainConfig):
     """The section `train` of a later version, with two keys more."""
 
-    weight_decay: float = 0.0
+    averaging: float = 0.0
     schedule: list[int] | None = None
 
 
@@ -45,7 +45,7 @@ def test_a_new_key_that_is_not_set_changes_nothing(settings):
 
 def test_a_new_key_that_is_set_is_another_run():
     after = later(Config())
-    changed = after.model_copy(update={"train": LaterTrain(weight_decay=0.5)})
+    changed = after.model_copy(update={"train": LaterTrain(averaging=0.5)})
     for digest in (fingerprint, identity, identity_but_for_seeds):
         assert digest(changed) != digest(after)
 

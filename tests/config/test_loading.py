@@ -52,17 +52,18 @@ def test_the_quick_start_file_holds_every_option_with_its_owners_default_and_mea
         for name, owner in OWNERS.items()
         if key in owner.Options.model_fields
     }
-    meaning, defaults = (
-        {getattr(field, name) for field in fields.values()} for name in ("description", "default")
-    )
-    (about,) = meaning
-    assert f"# {', '.join(fields)}: {about[0].lower()}{about[1:]}\n" in text
-    if len(defaults) > 1 or key in MethodConfig.model_fields:
-        each = ", ".join(f"{name} {field.default}" for name, field in fields.items())
+    for about in {str(field.description) for field in fields.values()}:
+        owners = [name for name, field in fields.items() if field.description == about]
+        assert f"# {', '.join(owners)}: {about[0].lower()}{about[1:]}\n" in text
+    if len({field.default for field in fields.values()}) > 1 or key in MethodConfig.model_fields:
+        unset = {None: "unset"}
+        each = ", ".join(
+            f"{name} {unset.get(field.default, field.default)}" for name, field in fields.items()
+        )
         assert f"# Defaults: {each}.\n" in text
     if key not in MethodConfig.model_fields:
         first = next(iter(fields.values())).default
-        assert f"# {tomli_w.dumps({key: first})}" in text
+        assert f"# {f'{key} = ' if first is None else tomli_w.dumps({key: first})}" in text
 
 
 def test_an_empty_file_is_the_quick_start(tmp_path):

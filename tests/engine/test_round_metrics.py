@@ -15,6 +15,8 @@ from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
 from hpcfl.metrics.records import RankMetrics
 
+GLOBAL_MARGIN_K = np.array([8, np.nan, np.nan, 4, 2, 0])
+
 
 @pytest.fixture(scope="module")
 def plan() -> RunPlan:
@@ -36,7 +38,7 @@ def build(builder: RoundMetricsBuilder, *ranks: dict[int, dict[str, object]]) ->
             for name, value in measured.items():
                 metrics.of(client)[name] = value
         messages.append(RankReport(CpuSeconds(1.0, 2.0), [], metrics.pop()).encode())
-    return builder.build(messages)
+    return builder.build(0, messages, {"/prototypes/margin": GLOBAL_MARGIN_K})
 
 
 def test_accuracies_are_over_test_samples_and_over_clients(plan):
@@ -77,6 +79,8 @@ def test_margins_are_divided_by_the_largest(plan):
     np.testing.assert_array_equal(row["/prototypes/margin_clients"], [2, 2, np.nan, 0, 4, 1])
     want = [0.5, 0.5, np.nan, 0, 1, 0.25]
     np.testing.assert_array_equal(row["/prototypes/margin_clients_normalised"], want)
+    both = np.stack([GLOBAL_MARGIN_K, row["/prototypes/margin_clients"]], axis=1)
+    np.testing.assert_array_equal(row["/prototypes/margin_common"], both / 8)
 
 
 def test_personalisation_is_zero_where_head_norms_follow_class_counts(plan):

@@ -10,6 +10,7 @@ from hpcfl.engine.worker import Worker
 from hpcfl.exchange.payload import class_rows
 from hpcfl.log.reader import read_log
 from hpcfl.methods.catalogue import PROTOTYPE_METHODS
+from hpcfl.training.local_client import LocalClient
 from tests.helpers.cases import OWN
 from tests.helpers.runs import SMALL, options, train_log
 
@@ -98,6 +99,10 @@ def test_what_is_measured_on_prototypes(run, name):
         np.testing.assert_allclose(
             normalised[known], raw[known] / np.nanmax(raw[known], axis=1, keepdims=True)
         )
+    both = np.stack([margins, largest], axis=2)
+    np.testing.assert_allclose(
+        log["/prototypes/margin_common"], both / np.nanmax(both, axis=(1, 2), keepdims=True)
+    )
     assert (np.isfinite(largest).sum(1) >= 2).all(), "clients have margins, whatever travels"
     if name == "local":
         assert np.isnan(margins).all()
@@ -131,6 +136,76 @@ def test_what_is_measured_on_prototypes(run, name):
         assert log["/prototypes/present"].all() == (learns or PROTOTYPE_METHODS[name].fixed)
 
 
+def test_the_pooled_silhouette_is_that_of_all_clients_features_in_saved_rounds(run, monkeypatch):
+    """A client that diverged has no features; in other rounds it is NaN."""
+    original, seen = Worker.evaluate_download, {}
+    train = LocalClient.train
+
+    def diverging(self, *arguments, **more):
+        losses = train(self, *arguments, **more)
+        return losses | {"loss": np.nan} if (self.id, self.round) == (3, 1) else losses
+
+    def watching(worker, t, i):
+        original(worker, t, i)
+        plan = worker.ctx.plan
+        z_ND = worker.ctx.records.record(i)["z"].numpy().astype(float)
+        seen[t, i] = z_ND, plan.data.y[plan.clients[i].test]
+
+    monkeypatch.setattr(LocalClient, "train", diverging)
+    monkeypatch.setattr(Worker, "evaluate_download", watching)
+    log = run("fedproto", "log.prototypes_every=2", "federation.participation=1.0")
+    assert np.isnan(log["/round/silhouette_pooled"]).tolist() == [True, False, True, False]
+    for t in (1, 3):
+        features = [seen[t, i] for i in range(20) if not log["/client/diverged"][t, i]]
+        assert len(features) == 19
+        z_ND, y_N = (np.concatenate(parts) for parts in zip(*features, strict=True))
+        unit_ND = z_ND / np.linalg.norm(z_ND, axis=1, keepdims=True)
+        apart_NN = 1 - unit_ND @ unit_ND.T
+        np.fill_diagonal(apart_NN, 0)
+        scores = []
+        for n, y in enumerate(y_N):
+            own = apart_NN[n, y_N == y].sum() / ((y_N == y).sum() - 1)
+            other = min(apart_NN[n, y_N == k].mean() for k in set(y_N) - {y})
+            scores.append((other - own) / max(own, other))
+        assert log["/round/silhouette_pooled"][t] == pytest.approx(np.mean(scores))
+        assert abs(np.mean(scores) - log["/round/silhouette"][t]) > 0.01, "not the mean over clients"
+
+
+def test_ppa_drops_the_last_upload_of_a_client_that_diverged(run, monkeypatch):
+    """(11) over the last uploads of the clients seen so far, without those that diverged."""
+    train = LocalClient.train
+
+    def diverging(self, *arguments, **more):
+        losses = train(self, *arguments, **more)
+        return losses | {"loss": np.nan} if self.id == 3 and self.round else losses
+
+    monkeypatch.setattr(LocalClient, "train", diverging)
+    settings = ("method.aggregate=ppa", "log.local_prototypes=true", "federation.rounds=5")
+    log = run("fedproto", *settings, "federation.participation=0.8", "seed=2")
+    local_TMKD, who_TM = log["/prototypes/local"].astype(float), log["/round/participants"]
+    assert who_TM[0, 3]
+    assert log["/client/diverged"][-1].tolist() == [i == 3 for i in range(20)]
+    counts_MK = log["/clients/class_counts"]
+    last: dict[int, np.ndarray] = {}
+    for t in range(5):
+        for i in np.flatnonzero(who_TM[t]).tolist():
+            last[i] = np.nan_to_num(local_TMKD[t, i])
+        if log["/client/diverged"][t, 3]:
+            last.pop(3, None)
+        sum_KD = sum(last.values()) * 6 / counts_MK.sum() * 20 / len(last)
+        has_K = counts_MK[list(last)].any(0)
+        np.testing.assert_allclose(log["/prototypes/global"][t][has_K], sum_KD[has_K], rtol=1e-5, atol=1e-6)
+
+
+def test_random_prototypes_are_sent_in_the_first_round(run):
+    log, without = (run("protonorm", *more) for more in (["method.initial=random"], []))
+    assert log["/round/bytes_down"][0] == 7 * 6 * 8 * 4
+    assert without["/round/bytes_down"][0] == 0
+    assert np.isfinite(log["/round/loss_align"]).all()
+    assert np.isnan(without["/round/loss_align"][0])
+    assert log["/prototypes/present"].all(), "a class that nobody uploads keeps its random prototype"
+
+
 def test_the_best_so_far(run):
     log = run("fedproto", "federation.rounds=6", "log.evaluate_every=2")
     accuracy, best = log["/round/accuracy"], log["/round/best"]
@@ -156,17 +231,25 @@ def test_local_prototypes_are_kept_on_request(run):
         np.testing.assert_allclose(log["/prototypes/global"][t][fresh[t]], means, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["fedproto", "simplex"])
-def test_the_largest_margin_among_participants(run, name):
-    """Each participant's own distance from a class to its nearest other one; of these the largest."""
-    log = run(name, "log.local_prototypes=true")
+@pytest.mark.parametrize(
+    ("name", "settings", "gamma"),
+    [
+        ("fedproto", [], 1),
+        ("simplex", [], 1),
+        ("protonorm", [], 10),
+        ("fedtgp", ["method.sparsity=0.5", "method.scale=2.0", "method.server_epochs=1"], 2),
+    ],
+)
+def test_the_largest_margin_among_participants(run, name, settings, gamma):
+    """Each participant's own distance from a class to its nearest other one, as sent: the largest."""
+    log = run(name, "log.local_prototypes=true", *settings)
     for t, local in enumerate(log["/prototypes/local"].astype(float)):
         want = np.full(6, np.nan)
         for own in local[log["/round/participants"][t]]:
             has = [k for k in range(6) if not np.isnan(own[k]).any()]
             for k in has if len(has) > 1 else ():
                 want[k] = np.fmax(want[k], min(np.linalg.norm(own[k] - own[c]) for c in has if c != k))
-        np.testing.assert_allclose(log["/prototypes/margin_clients"][t], want, rtol=1e-6)
+        np.testing.assert_allclose(log["/prototypes/margin_clients"][t], want / gamma, rtol=1e-6)
 
 
 def right_by_hand(z_ND, y_N, value_KD, present_K, by_angle: bool) -> int:

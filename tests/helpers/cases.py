@@ -22,12 +22,21 @@ KSHOT = [
 ]
 """Few labelled samples, a few unlabelled ones that are used after two rounds."""
 METHODS = tuple(CATALOGUE)
+ONE_NETWORK = ["models.list=['mlp_256']"]
+"""For methods that average whole networks."""
 OWN = {
     **{name: ["method.server_epochs=3"] for name in METHODS if "tgp" in name},
+    **{name: ONE_NETWORK for name in METHODS if CATALOGUE[name].equal_networks},
     "fedsap": ["method.curriculum_start=1", "method.curriculum_end=3"],
     "fedsap-ssl": [*KSHOT, "method.semi=1"],
 }
 """What some methods need beside their name."""
+
+VALIDATION = [
+    *("partition.validation_fraction=0.2", "log.train_accuracy=true", "log.evaluate_every=2"),
+    *("log.features_at=[1, 3]", "log.features_per_class=3"),
+]
+"""Everything that is measured on request."""
 
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
@@ -66,6 +75,11 @@ CASES = {
         "models.list=['resnet10', 'cnn_femnist', 'efficientnet_b0']",  # batch-norm, dropout, stochastic depth
         *("models.head=htc4", "train.batch_size=7", "train.momentum=0.5", "partition.name=iid"),
     ],
+    "published networks": [
+        *("data.name=tiny", "federation.clients=4", "federation.rounds=2", "models.features=64"),
+        *("models.list=['cnn', 'googlenet', 'mobilenet_v2', 'efficientnet_b0']", "models.style=published"),
+        *("models.head=htc4", "train.batch_size=7", "partition.name=iid"),
+    ],
     "plain": [
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.step=plain"),
@@ -73,6 +87,23 @@ CASES = {
     "bfloat16": [
         *("data.name=tiny", "federation.clients=3", "federation.rounds=2", "models.features=64"),
         *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "runtime.precision=bfloat16"),
+    ],
+    "adamw": [
+        *("data.name=tiny", "federation.clients=4", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet8']", "partition.name=iid", "federation.participation=0.5"),
+        *("train.optimizer=adamw", "train.lr=0.001", "train.weight_decay=0.1"),
+        *("train.lr_schedule=cosine", "train.lr_rounds=3"),
+    ],
+    "clipped": [*SAVED, "train.clip_norm=0.5", "train.weight_decay=0.01", "federation.rounds=2"],
+    "fml on images": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "federation.participation=0.6"),
+        *("method.name=fml", "method.auxiliary=resnet6", "method.clip_norm=0.0", "train.momentum=0.5"),
+    ],
+    "fedkd on images": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "models.features=64"),
+        *("models.list=['cnn_femnist', 'resnet4']", "partition.name=iid", "federation.participation=0.6"),
+        *("method.name=fedkd", "method.auxiliary=cnn", "method.energy_start=0.3", "method.energy_rounds=4"),
     ],
     **{name: [*FEW, f"method.name={name}", *OWN.get(name, [])] for name in METHODS},
     "simplex in the plane": [*FEW, "method.name=simplex", "models.features=2"],  # Thomson and L-BFGS
@@ -88,7 +119,29 @@ CASES = {
         *("method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']", *FEW),
         *("federation.rounds=4", "train.lr=0.1"),
     ],
+    "networks with buffers": [
+        *("data.name=tiny", "federation.clients=5", "federation.rounds=3", "federation.participation=0.6"),
+        *("models.list=['resnet4']", "models.features=16", "partition.name=iid", "method.name=fedavg"),
+        *("method.buffers=true", "method.weighted=false", "method.first_download=false"),
+        *("train.momentum=0.5", "train.batch_size=8"),
+    ],
+    "prototypes as heads": [
+        *("data.name=tiny", "federation.clients=4", "federation.rounds=3", "federation.participation=0.5"),
+        *("models.list=['cnn_femnist']", "models.features=2", "method.name=fednh"),  # dropout, K > d
+        *("partition.name=pathological", "partition.classes_per_client=2"),
+    ],
+    "clients that recover": [
+        *(*FEW, *ONE_NETWORK, "method.name=tests.helpers.toy_algorithm:Unlucky"),
+        *("federation.participation=0.6", "federation.rounds=4"),
+    ],
     "heads of one's own": [*FEW, "method.name=tests.helpers.toy_algorithm:Mix", "federation.rounds=4"],
+    **{
+        f"validation, {name}": [*FEW, *VALIDATION, f"method.name={method}"]
+        for name, method in (("prototypes", "fedproto"), ("heads", "tests.helpers.toy_algorithm:Mix"))
+    },
+    "validation, networks": [
+        *(*FEW, *VALIDATION, "method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']")
+    ],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 

@@ -11,11 +11,21 @@ from hpcfl.config.schema import Config
 from hpcfl.log.heartbeat import Heartbeat
 from hpcfl.log.schema import METRICS
 from hpcfl.log.writer import LogWriter
-from hpcfl.metrics.metric import STRING
+from hpcfl.metrics.metric import ROUNDS_OF, STRING
 from hpcfl.watch.render import rows
 from hpcfl.watch.status import RunStatus
 
-SIZES = {"client": 3, "class": 4, "feature": 2, "statistic": 3, "pair": 2, "uploader": 1, "iteration": 2}
+SIZES = {
+    "client": 3,
+    "class": 4,
+    "feature": 2,
+    "statistic": 3,
+    "pair": 2,
+    "party": 2,
+    "uploader": 1,
+    "iteration": 2,
+    "test_sample": 5,
+}
 HEARTBEAT = Heartbeat(time=1e9, round=7, part="train", missing=(2, 4, 5, 6), since=1e9 - 30)
 
 
@@ -23,7 +33,7 @@ def new_log(path: Path, backup: Path | None = None) -> LogWriter:
     """Returns the writer of a log without rows."""
     fixed = {}
     for metric in METRICS:
-        if metric.dims[0] == "client":
+        if metric.dims[0] not in ("round", *ROUNDS_OF):
             shape = tuple(SIZES[dim] for dim in metric.dims)
             fixed[metric.path] = np.full(shape, "net" if metric.dtype == STRING else 1, dtype=object)
     return LogWriter(path, METRICS, {"config": dump_config(Config()), "seed": 0}, SIZES, fixed, backup)

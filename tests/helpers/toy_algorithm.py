@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hpcfl.algorithms.algorithm import Algorithm, Values
+from hpcfl.algorithms.fedavg import FedAvg
 from hpcfl.algorithms.initial_network import initial_network
 from hpcfl.algorithms.lg_fedavg import LgFedAvg
 from hpcfl.config.section import Positive, Section
@@ -127,3 +128,13 @@ class Mix(LgFedAvg):
         return {"first": torch.zeros(len(z_ND), dtype=torch.int64)}
 
     predictions = ("first",)
+
+
+class Unlucky(FedAvg):
+    """FedAvg in which the networks of half of the clients are not finite, except in the second round."""
+
+    def train(self, client: LocalClient, download: Payload) -> Losses:
+        losses = client.train()
+        if client.id % 2 == 0 and client.round != 1:
+            client.blocks["head.bias"].fill_(torch.inf)
+        return losses

@@ -14,11 +14,14 @@ from hpcfl.log.schema import METRICS
 from hpcfl.log.writer import MAX_WRITE_SHARE
 from tests.helpers.logs import SIZES, new_log, row
 
-SAVED = {
-    metric.path: np.ones(tuple(SIZES[dim] for dim in metric.dims[1:]))
-    for metric in METRICS
-    if metric.dims[0] == "saved"
-}
+SAVED, CHOSEN = (
+    {
+        metric.path: np.ones(tuple(SIZES[dim] for dim in metric.dims[1:]))
+        for metric in METRICS
+        if metric.dims[0] == first
+    }
+    for first in ("saved", "chosen")
+)
 
 
 def test_rows_come_back_as_they_went_in(tmp_path):
@@ -27,13 +30,15 @@ def test_rows_come_back_as_they_went_in(tmp_path):
     assert empty.rounds_done == 0
     assert empty["/client/loss"].shape == (0, 3)
     for t in range(3):
-        log.append(row(t), SAVED if t == 1 else {})
+        log.append(row(t), SAVED if t == 1 else {}, CHOSEN if t < 2 else {})
     log.close("finished")
     run = read_log(tmp_path / "run.h5")
     assert (run.status, run.rounds_done) == ("finished", 3)
     for metric in METRICS:
         got = run[metric.path]
-        assert len(got) == {"round": 3, "saved": 1, "client": 3}[metric.dims[0]]
+        assert (
+            len(got) == {"round": 3, "saved": 1, "chosen": 2, "client": 3, "test_sample": 5}[metric.dims[0]]
+        )
         if metric.dims[0] == "round":
             np.testing.assert_array_equal(got, np.stack([row(t)[metric.path] for t in range(3)]))
     assert run["/clients/architecture"].tolist() == ["net"] * 3

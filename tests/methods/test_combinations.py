@@ -91,7 +91,8 @@ def test_whatever_is_allowed_serves_two_rounds_and_guides(slots: dict[str, Any])
 
 
 VALUES: dict[str, Any] = {"iterations": 5, "server_epochs": 2, "server_network": False}
-VALUES |= {"margin": "max-pair", "stopping": "whole"}
+VALUES |= {"margin": "max-pair", "stopping": "whole", "solver_momentum": 0.5, "solver_decay": 0.5}
+VALUES |= dict.fromkeys(("solver_decay_every", "solver_patience", "server_batch"), 3)
 
 
 DEFAULTS = {name: part.Options().model_dump() for name, part in REFINEMENTS.items()}

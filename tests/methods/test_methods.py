@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from hpcfl.config.method import CurriculumName
+from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput
 from hpcfl.methods.aggregate import Aggregate, mean, weighted, weighted_literal
-from hpcfl.methods.infer import nearest_N
+from hpcfl.methods.infer import nearest_masked_N, nearest_N
 from hpcfl.methods.local_loss import SHAPES
 from hpcfl.methods.parts import AGGREGATES, DISTANCES, REFINEMENTS
 from hpcfl.methods.plugins import load
 from hpcfl.methods.prototypes import ClassMeans, Prototypes, margin_K
 from hpcfl.methods.refine.base import Refinement
+from hpcfl.methods.refine.trainable import TrainablePrototypes
 from tests.helpers.methods import D, K, build, prototype_spec, uploads_of
 
 
@@ -109,6 +111,73 @@ def test_nearest_skips_absent_classes():
 
 def test_without_any_prototype_there_is_no_answer():
     assert nearest_N(torch.randn(3, 2), Prototypes.none(4, 2)).tolist() == [-1, -1, -1]
+
+
+def test_by_angle_collapsed_features_are_told_apart():
+    """Directions 2·10⁻⁴ apart: their cosines differ by 10⁻⁸, which float32 rounds to nothing."""
+    common_D = torch.arange(1.0, 9.0)
+    value_KD = common_D + 1e-3 * torch.eye(8)[:6]
+    prototypes = Prototypes(value_KD, torch.ones(6, dtype=torch.bool))
+    z_ND, y_N = torch.cat([value_KD * length for length in (0.3, 1.0, 7.0)]), torch.arange(6).repeat(3)
+    assert nearest_N(z_ND, prototypes, by_angle=True).equal(y_N)
+    everywhere_KD = torch.ones(6, 8, dtype=torch.bool)
+    assert nearest_masked_N(z_ND, prototypes, everywhere_KD, by_angle=True).equal(y_N)
+    tiny = Prototypes(1e-9 * value_KD, prototypes.present_K)
+    assert nearest_N(1e-9 * z_ND, tiny, by_angle=True).equal(y_N)
+    assert nearest_masked_N(1e-9 * z_ND, tiny, everywhere_KD, by_angle=True).equal(y_N)
+
+
+@pytest.mark.parametrize(
+    ("name", "distance", "weight"),
+    [
+        ("protonorm", "euclid", 1.0),
+        ("protonorm", None, 10.0),
+        ("protonorm", "cosine", 100.0),
+        ("fedtgp", "euclid", 0.1),
+        ("fedproto", "euclid", 0.1),
+    ],
+)
+def test_a_weight_belongs_to_its_distance_and_its_paper(name, distance, weight):
+    assert prototype_spec(name=name, distance=distance).weight == weight
+    assert prototype_spec(name=name, distance=distance, weight=3.0).weight == 3
+
+
+def test_margins_of_clients_are_those_of_what_is_sent_before_gamma():
+    """Masked prototypes (3·γ, 0, 0) and (0, 4·γ, 0) are 5 apart; unmasked ones would be farther."""
+    method = build((2, 4), refine="none", sparsity=2, scale=10.0)
+    assert method.mask_KD is not None
+    value_KD = torch.full((2, 4), 1000.0)
+    for k, length in enumerate((30.0, 40.0)):
+        own = torch.from_numpy(method.mask_KD[k])
+        value_KD[k, own] = 0.0
+        value_KD[k, own.nonzero()[0, 0]] = length
+    got = method.local_margin_K(Prototypes(value_KD, torch.tensor([True, True])))
+    assert got.tolist() == pytest.approx([5, 5])
+
+
+@pytest.mark.parametrize("sparsity", [0, 0.5])
+@pytest.mark.parametrize("name", ["fedproto", "protonorm", "fedtgp", "fedorgp"])
+def test_random_prototypes_before_the_first_round(name, sparsity):
+    """Unit length in keyed directions; of a server that trains, F(P̃) before its first step."""
+    method = build((5, 8), name=name, initial="random", sparsity=sparsity)
+    first = method.initial()
+    assert first.present_K.all()
+    assert first.equals(build((5, 8), name=name, initial="random", sparsity=sparsity).initial())
+    if method.mask_KD is not None:
+        assert not first.value_KD[~torch.from_numpy(method.mask_KD)].any()
+    if isinstance(method.refine, TrainablePrototypes):
+        assert first.value_KD.equal(method.refine.prototypes().detach())
+    else:
+        torch.testing.assert_close(first.value_KD.norm(dim=1), torch.ones(5))
+    other = build((5, 8), config=Config(seed=1), name=name, initial="random", sparsity=sparsity).initial()
+    assert not first.equals(other)
+    assert not build((5, 8), name=name).initial().present_K.any()
+
+
+@pytest.mark.parametrize("anchor", ["first", "seed"])
+def test_settled_prototypes_have_no_random_start(anchor):
+    with pytest.raises(BadInput, match=f"method.initial = 'random': with anchor = '{anchor}'"):
+        prototype_spec(anchor=anchor, initial="random")
 
 
 def test_margin_by_hand():

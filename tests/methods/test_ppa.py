@@ -87,6 +87,24 @@ def test_a_client_that_comes_again_replaces_its_upload():
     )
 
 
+def test_a_client_that_diverged_leaves_the_sum():
+    """Its last upload of 10⁶ is gone in the next round, M / seen counts the others, also after a restart."""
+    count_MK, c_MKD = torch.tensor([[2, 2, 0, 0], [1, 3, 0, 0], [2, 0, 4, 0]]), torch.randn(3, K, D)
+    c_MKD[2] = 1e6
+    uploads = products(count_MK, c_MKD)
+    method, restarted = (build((K, D), clients=3, samples=14, aggregate="ppa") for _ in range(2))
+    shared = method.update_global(0, Prototypes.none(K, D), uploads)
+    assert shared.value_KD[0].max() > 1e5
+    method.aggregate.drop([2])
+    restarted.load(method.state())
+    for each in (method, restarted):
+        each.aggregate.drop([2])
+        got = each.update_global(1, shared, uploads[:1])
+        want = K / 14 * 3 / 2 * (2 * c_MKD[0, 0] + 1 * c_MKD[1, 0])
+        torch.testing.assert_close(got.value_KD[0], want)
+    assert got.present_K.tolist() == [True, True, True, False], "class 2 keeps its last prototype: stale"
+
+
 def test_a_learning_server_gets_uploads_of_the_length_of_prototypes():
     """App. C: K/n·|N_j| times n_ij c_ij, here times M/|participants| as well; their mean is Eq. (11)'s."""
     count_MK, c_MKD = torch.tensor([[3, 0, 1, 2], [1, 2, 0, 2]]), torch.randn(2, K, D)
@@ -159,6 +177,22 @@ def test_per_class_is_eq_12_on_the_batchs_own_prototypes():
     z_BD[:, 0] = torch.tensor([1.0, 2, 4, 7])
     _, term = pull(z_BD, torch.tensor([0, 1, 1, 2]))["align"]
     assert term.item() == pytest.approx(1 + 3 / 2)
+
+
+def test_balanced_is_the_mean_over_the_classes_of_a_batch():
+    """FedTGP (11), ProtoNorm (5): class 0 is 1 away, class 1 (2 and 4) 3; class 2 has no global prototype."""
+    target = Prototypes(torch.zeros(K, D), torch.tensor([True, True, False, True]))
+    pull = build((K, D), class_weights="balanced", distance="euclid", weight=1.0).local_loss.bind(
+        0, target, torch.tensor([8, 4, 2, 0])
+    )
+    z_BD = torch.zeros(4, D, requires_grad=True)
+    with torch.no_grad():
+        z_BD[:, 0] = torch.tensor([1.0, 2, 4, 7])
+    _, term = pull(z_BD, torch.tensor([0, 1, 1, 2]))["align"]
+    assert term.item() == pytest.approx((1 + 3 + 0) / 3)
+    term.backward()
+    assert z_BD.grad is not None
+    assert z_BD.grad[:, 0].tolist() == pytest.approx([1 / 3, 1 / 6, 1 / 6, 0]), "each class pulls equally"
 
 
 # --- what is measured

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcfl.config.schema import Config, LogConfig
+from hpcfl.methods.parts import SolverOptions
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import RefineStats
 from hpcfl.methods.refine.simplex import helmert, minimise_energy, nearest_simplex
-from hpcfl.methods.refine.thomson import thomson
+from hpcfl.methods.refine.thomson import Thomson, thomson
 from hpcfl.methods.sphere import (
     directions,
     distances,
@@ -59,17 +60,24 @@ def test_force_is_the_negative_gradient_and_its_radial_part_is_half_of_k_minus_1
     torch.testing.assert_close((force(unit_PD) * unit_PD).sum(1), torch.full((6,), 2.5, dtype=torch.float64))
 
 
-def by_loops(unit_PD: torch.Tensor, iterations: int) -> torch.Tensor:
+def by_loops(
+    unit_PD: torch.Tensor,
+    iterations: int,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    decay: float = 0.95,
+    every: int = 10,
+) -> torch.Tensor:
     """Algorithm 1 with the difference tensor, iteration by iteration."""
-    c, v, lr = unit_PD.clone(), torch.zeros_like(unit_PD), 0.1
+    c, v = unit_PD.clone(), torch.zeros_like(unit_PD)
     for n in range(1, iterations + 1):
         gap = c[:, None] - c[None]
         square = gap.square().sum(2) + torch.eye(len(c), dtype=c.dtype)
-        v = 0.9 * v + lr * (gap / square[:, :, None]).sum(1)
+        v = momentum * v + lr * (gap / square[:, :, None]).sum(1)
         c = c + v
         c = c / c.norm(dim=1, keepdim=True)
-        if n % 10 == 0:
-            lr *= 0.95
+        if n % every == 0:
+            lr *= decay
     return c
 
 
@@ -77,7 +85,7 @@ def by_loops(unit_PD: torch.Tensor, iterations: int) -> torch.Tensor:
 def test_the_solver_takes_the_papers_steps(classes, features):
     """Also where it works in the span of the classes instead of all dimensions."""
     start, stats = points(classes, features), RefineStats()
-    got = thomson(start, 23, stats)
+    got = thomson(start, SolverOptions(iterations=23), stats)
     assert stats.iterations <= 23
     torch.testing.assert_close(got, by_loops(start, stats.iterations))
 
@@ -85,16 +93,41 @@ def test_the_solver_takes_the_papers_steps(classes, features):
 def test_it_stops_when_the_mean_force_is_unchanged_ten_times():
     """Two antipodal points do not move: iterations 0 to 9 are not counted, 10 to 19 are all the same."""
     stats = RefineStats()
-    thomson(torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64), 500, stats)
+    thomson(torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64), SolverOptions(), stats)
     assert stats.iterations == 20
-    torch.testing.assert_close(thomson(points(9, 3), 0), points(9, 3))
+    torch.testing.assert_close(thomson(points(9, 3), SolverOptions(iterations=0)), points(9, 3))
+
+
+def test_step_momentum_and_decay_are_options():
+    start, stats = points(5, 4), RefineStats()
+    method = build(
+        (5, 4),
+        name="protonorm",
+        iterations=9,
+        solver_lr=0.02,
+        solver_momentum=0.5,
+        solver_decay=0.7,
+        solver_decay_every=3,
+    )
+    assert isinstance(method.refine, Thomson)
+    got = method.refine.separate(start)
+    torch.testing.assert_close(got, by_loops(start, 9, 0.02, 0.5, 0.7, 3))
+    assert (got - thomson(start, SolverOptions(iterations=9), stats)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("stopping", "patience", "iterations"), [("tangent", 3, 13), ("whole", 3, 14)])
+def test_patience_is_an_option(stopping, patience, iterations):
+    """Two antipodal points: indices 10, 11 and 12 are unchanged; published code begins with index 11."""
+    stats, options = RefineStats(), SolverOptions(stopping=stopping, solver_patience=patience)
+    thomson(torch.tensor([[1.0, 0], [-1, 0]], dtype=torch.float64), options, stats)
+    assert stats.iterations == iterations
 
 
 def test_the_published_rule_ends_early_because_of_the_radial_part():
     start, ours, published = normalise(points(100, 512).abs() + 0.05), RefineStats(), RefineStats()
-    better = thomson(start, 100, ours)
-    worse = thomson(start, 100, published, stopping="whole")
-    assert (ours.iterations, published.iterations) == (100, 20)
+    better = thomson(start, SolverOptions(iterations=100), ours)
+    worse = thomson(start, SolverOptions(stopping="whole"), published)
+    assert (ours.iterations, published.iterations) == (100, 21), "published code leaves its loop at index 20"
     assert energy(better) < energy(worse)
 
 
@@ -111,7 +144,7 @@ def test_the_published_rule_ends_early_because_of_the_radial_part():
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_known_optima(classes, features, smallest, seed):
-    ended = thomson(points(classes, features, seed), 500)
+    ended = thomson(points(classes, features, seed), SolverOptions(iterations=500))
     assert distances(ended).min().item() == pytest.approx(smallest, abs=2e-3)
     assert distances(minimise_energy(ended)).min().item() == pytest.approx(smallest, abs=1e-6)
 
@@ -119,7 +152,7 @@ def test_known_optima(classes, features, smallest, seed):
 def test_in_high_dimension_momentum_comes_near_the_simplex_and_no_nearer_than_the_bound():
     """A hundred classes in 512 dimensions, all near one direction as after a ReLU."""
     start = normalise(points(100, 512).abs() + 0.05)
-    ended = thomson(start, 1000)
+    ended = thomson(start, SolverOptions(iterations=1000))
     assert simplex_bound(100) == pytest.approx(-1740.414, abs=5e-4)
     assert simplex_bound(100) < energy(ended).item() < simplex_bound(100) + 1
     assert cosines(ended).max() < 0.05
@@ -152,7 +185,7 @@ def test_the_basis_of_the_simplex():
 @pytest.mark.parametrize(("classes", "features"), [(6, 2), (12, 3), (30, 4), (40, 16)])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_better_optimiser_is_never_worse_than_momentum(classes, features, seed):
-    ended = thomson(points(classes, features, seed), 500)
+    ended = thomson(points(classes, features, seed), SolverOptions(iterations=500))
     better = minimise_energy(ended)
     assert energy(better) <= energy(ended)
     torch.testing.assert_close(better.norm(dim=1), torch.ones(classes, dtype=torch.float64))

@@ -117,6 +117,17 @@ def test_a_round_with_one_class_keeps_the_last_delta_at_first_zero():
     assert method.refine.delta == pytest.approx(10)
 
 
+@pytest.mark.parametrize("name", ["fedtgp", "fedorgp"])
+def test_the_server_may_have_its_own_learning_rate_and_batch_size(name):
+    """Its training is then that of clients with these values; unset, it has theirs."""
+    own = build((K, D), name=name, server_epochs=3, server_lr=0.05, server_batch=4)
+    theirs, plain = (build((K, D), config=c, name=name, server_epochs=3) for c in (CONFIG, Config()))
+    results = [each.update_global(5, Prototypes.none(K, D), UPLOADS) for each in (own, theirs, plain)]
+    assert results[0].equals(results[1])
+    assert not results[0].equals(results[2])
+    assert own.refine.stats.iterations == 6, "two batches of six uploads, three epochs"
+
+
 @pytest.mark.parametrize("name", ["fedtgp", "fedtgp-without-f", "fedorgp"])
 def test_a_round_is_so_many_epochs_of_sgd_on_all_uploads(name):
     """Written out: rows in client order, shuffled by key, batches of 4 and 2, plain SGD."""

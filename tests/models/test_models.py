@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -173,11 +174,21 @@ def test_wrong_names(settings, says):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_heads(head):
-    """d → K, or d → width → K with ReLU between."""
+    """d → K, or d → width → K with ReLU between; -relu: another one at the end; unit: features / length."""
     network = build_network("cnn" if head == "linear" else f"cnn/{head}", (1, 28, 28), CLASSES, 40)
     widths = [tuple(p.shape) for name, p in network.head.named_parameters() if name.endswith("weight")]
-    hidden = {"linear": [], "mlp512": [512], "mlp256": [256], "mlp128": [128]}[head]
+    hidden = [int(number) for number in re.findall(r"mlp(\d+)", head)]
     assert widths == [(b, a) for a, b in zip([40, *hidden], [*hidden, CLASSES], strict=True)]
+    layers = list(network.head) if isinstance(network.head, torch.nn.Sequential) else [network.head]
+    assert sum(isinstance(layer, torch.nn.ReLU) for layer in layers) == len(hidden) + head.endswith("-relu")
+    with torch.no_grad():
+        logits = network.head(torch.randn(50, 40))
+        torch.testing.assert_close(
+            network.head_norms(), layers[-1 - head.endswith("-relu")].weight.double().norm(dim=1)
+        )
+        z = torch.rand(50, 40)
+        assert torch.allclose(network.head(z), network.head(7 * z), atol=1e-5) == (head == "unit")
+    assert (logits.min() < 0) == (not head.endswith("-relu"))
 
 
 def test_cost_by_hand():

@@ -3,10 +3,13 @@
 import sys
 
 import numpy as np
+import torch
 
 from hpcfl.comm import mpi
-from hpcfl.comm.communicator import ControlFlags, open_communicator
+from hpcfl.comm.communicator import Communicator, ControlFlags, open_communicator
 from hpcfl.comm.launcher import find_launcher
+from hpcfl.exchange.codec import ClientUpload, Codec, decode_uploads, encode_uploads
+from hpcfl.exchange.payload import Dense, tensor
 
 
 def main(limit: int, size: int) -> None:
@@ -23,7 +26,23 @@ def main(limit: int, size: int) -> None:
         if comm.is_server:
             assert [body.nbytes for body in bodies] == want
             assert all((body == rank).all() for rank, body in enumerate(bodies))
+    exchange_networks(comm, size)
     comm.close()
+
+
+def exchange_networks(comm: Communicator, numbers: int) -> None:
+    """Every worker uploads four networks; rank 0 reads them where they arrived, without a copy."""
+    codec, number = Codec([Dense("w", (numbers,))]), 4 * (comm.size - 1)
+    own = [client for client in range(number) if client % (comm.size - 1) + 1 == comm.rank]
+    uploads = (ClientUpload(client, False, {"w": torch.full((numbers,), float(client))}) for client in own)
+    _, bodies = comm.gather(ControlFlags.GO, encode_uploads(codec, uploads))
+    if comm.is_server:
+        arrived = decode_uploads(codec, bodies)
+        assert [upload.client for upload in arrived] == list(range(number))
+        for upload in arrived:
+            value = tensor(upload.payload, "w").numpy()
+            assert (value == upload.client).all()
+            assert any(np.shares_memory(value, body) for body in bodies)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,17 @@ def test_evaluation_counts_those_who_changed_when_it_is_due():
     assert often.flops[1] == pytest.approx(10 * seldom.flops[1])
 
 
+def test_a_download_of_the_network_evaluates_all_clients_once_more():
+    settings = ("models.list=['mlp_256']", "federation.participation=0.3", "log.evaluate_every=2")
+    heads = forecast(*settings, "method.name=lg-fedavg")
+    networks = forecast(*settings, "method.name=tests.helpers.toy_algorithm:Toy")
+    tests = sum(len(client.test) for client in heads.plan.clients)
+    forward = heads.costs["mlp_256"].flops
+    rounds = len(heads.participants)
+    evaluated = sum(map(heads.plan.config.evaluates, range(rounds)))
+    assert networks.flops[1] == pytest.approx(heads.flops[1] + forward * tests * evaluated / rounds)
+
+
 def test_clients_are_dealt_to_devices_as_in_a_run():
     said = forecast(ranks=9, nodes=2, devices=2, gpu=GIB)
     assert set(said.device_of) == {"cuda:0", "cuda:1"}

@@ -1,103 +1,143 @@
-"""A federation in plain torch, from which replicas of methods are made in a few lines.
+"""A federation in plain torch, in which the replicas run.
 
-Initial networks, splits, participants and the order of batches are hpcfl's; all else is written anew.
+Data and their split, initial networks, participants, the order of batches and random views of images are
+hpcfl's. What papers describe is not: local training is below, and each method is written anew in its file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import nan
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy
 
 from hpcfl.config.loading import load_config
 from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.models.network import build_network
+from hpcfl.training.augmentation import STRONG, WEAK, augmentation_of
 from hpcfl.training.samples import SampleSource
 from hpcfl.utils.seeds import generator, key
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(logits, labels) → what is added to the cross-entropy."""
+Loss = Callable[..., Tensor | float]
+"""(logits, features, labels; features and labels of views) → what is added to the cross-entropy."""
+Views = Callable[[int], Iterator[tuple[Tensor, Tensor]]]
+"""Epoch → further inputs and their labels for every batch."""
+
+
+def no_loss(*_: Tensor) -> float:
+    return 0.0
 
 
 class Federation:
     """The clients of a run, each with its network before the first round."""
 
     def __init__(self, settings: list[str]):
-        plan = plan_run(load_config(None, settings))
-        self.seed, self.lr, self.batch = plan.config.seed, plan.config.train.lr, plan.config.train.batch_size
-        self.epochs, self.clients = plan.config.train.epochs, len(plan.clients)
-        self.classes, self.features = plan.dims
-        self.per_round = plan.config.federation.per_round
-        source = SampleSource(plan.data, plan.config.data, torch.device("cpu"))
+        self.plan = plan = plan_run(load_config(None, settings))
+        self.seed, self.settings = plan.config.seed, plan.config.train
+        self.ids, (self.classes, self.features) = range(len(plan.clients)), plan.dims
+        self.clip = 0.0
+        """The norm to which gradients are clipped; 0: never."""
+        self.source = SampleSource(plan.data, plan.config.data, torch.device("cpu"))
         self.networks: list[Any] = []
-        self.train_data: list[tuple[Tensor, Tensor]] = []
-        self.test_data: list[tuple[Tensor, Tensor]] = []
-        for i, client in enumerate(plan.clients):
+        for i in self.ids:
             torch.manual_seed(key(self.seed, "start", i))
-            self.networks.append(build_network(client.architecture, plan.data.shape, *plan.dims))
-            for index, part in ((client.train, self.train_data), (client.test, self.test_data)):
-                part.append(source.samples(index).batch(np.arange(len(index))))
+            self.networks.append(build_network(plan.clients[i].architecture, plan.data.shape, *plan.dims))
+        self.train_data = [self._samples(client.split.train) for client in plan.clients]
+        self.test_data = [self._samples(client.split.test) for client in plan.clients]
+
+    def _samples(self, index: np.ndarray, view: Any = None) -> tuple[Tensor, Tensor]:
+        return self.source.samples(index).batch(np.arange(len(index)), view)
 
     def participants(self, t: int) -> list[int]:
-        return [int(i) for i in select_participants(self.seed, t, self.clients, self.per_round)]
+        number = self.plan.config.federation.per_round
+        return [int(i) for i in select_participants(self.seed, t, len(self.ids), number)]
 
-    def samples(self, i: int) -> int:
-        return len(self.train_data[i][1])
+    def count(self, i: int, j: int | None = None) -> int:
+        """Returns n_ij, the number of training samples of class j at client i; without j, n_i."""
+        y = self.train_data[i][1]
+        return len(y) if j is None else int((y == j).sum())
 
-    def train(self, t: int, i: int, loss: Loss | None = None, observe: Any = None) -> float:
-        """Trains client i by a new SGD and returns its mean loss; `observe` gets logits and labels."""
-        (x, y), network, total = self.train_data[i], self.networks[i], 0.0
-        optimiser = torch.optim.SGD(network.parameters(), self.lr)
+    def weak_views(self, i: int, t: int) -> Tensor:
+        """Returns the unlabelled samples of client i, cropped and flipped at random."""
+        return self._views(i, t, 0, WEAK, "crop", "flip")
+
+    def strong_views(self, i: int, t: int, epoch: int = 0) -> Tensor:
+        """Returns the unlabelled samples of client i, changed by RandAugment, too."""
+        return self._views(i, t, epoch, STRONG, "crop", "flip", "randaugment")
+
+    def _views(self, i: int, t: int, epoch: int, kind: int, *steps: str) -> Tensor:
+        view = augmentation_of(self.plan, i, t, epoch, kind, steps)
+        return self._samples(self.plan.clients[i].split.unlabelled, view)[0]
+
+    def train(self, t: int, i: int, loss: Loss = no_loss, views: Views | None = None) -> float:
+        """Trains client i in round t by a new SGD and returns its mean loss.
+
+        Views pass through the extractor together with a batch, and count only in `loss`.
+        """
+        (x, y), network, settings, total = self.train_data[i], self.networks[i].train(), self.settings, 0.0
+        optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum)
         torch.manual_seed(key(self.seed, "train", i, t))  # dropout
-        network.train()
-        for epoch in range(self.epochs):
+        for epoch in range(settings.epochs):
             order = torch.from_numpy(generator(self.seed, "shuffle", i, t, epoch).permutation(len(y)))
-            batches = list(order.split(self.batch))
+            batches = list(order.split(settings.batch_size))
             if len(batches[-1]) == 1 and network.has_batch_norm:  # which needs two samples
                 batches[-2:] = [torch.cat(batches[-2:])]
+            further = views(epoch) if views else None
             for which in batches:
+                x_u, y_u = next(further) if further else (x[:0], y[:0])
+                z, z_u = network.extractor(torch.cat([x[which], x_u])).split([len(which), len(x_u)])
+                logits, strong = network.head(z), (z_u, y_u) if views else ()
+                value = cross_entropy(logits, y[which]) + loss(logits, z, y[which], *strong)
                 optimiser.zero_grad()
-                logits = network.head(network.extractor(x[which]))
-                value = cross_entropy(logits, y[which])
-                if loss:
-                    value = value + loss(logits, y[which])
                 value.backward()
+                if self.clip:
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), self.clip)
                 optimiser.step()
                 total += value.item() * len(which)
-                if observe:
-                    observe(logits.detach(), y[which])
-        return total / (self.epochs * len(y))
-
-    def round_loss(self, loss: dict[int, float]) -> float:
-        """Returns the mean loss over the participants' samples."""
-        return sum(loss[i] * self.samples(i) for i in loss) / sum(map(self.samples, loss))
+        return total / (settings.epochs * len(y))
 
     @torch.no_grad()
-    def prototypes(self, i: int) -> dict[int, Tensor]:
-        """Returns the means of a client's features by class, in eval mode."""
-        (x, y), network = self.train_data[i], self.networks[i].eval()
-        z = network.extractor(x)
-        return {k: z[y == k].mean(0) for k in sorted(set(y.tolist()))}
+    def extract(self, i: int, x: Tensor) -> Tensor:
+        """Returns the features f_i(x), in eval mode."""
+        return self.networks[i].eval().extractor(x)
+
+
+class Replica:
+    """A method in plain torch."""
+
+    def __init__(self, clients: Federation):
+        self.clients = clients
+        self.losses: dict[int, float] = {}
+        """The mean losses of the round's participants."""
+        self.diverged: set[int] = set()
+        """Clients whose network is not finite any more: they train no more, and predict nothing right."""
+
+    def run_round(self, t: int) -> None:
+        """Does round t, counted from 0."""
+        raise NotImplementedError
+
+    def results(self) -> dict[str, Any]:
+        """Returns what the log must show after the round, by path."""
+        return {
+            "/client/loss": [self.losses.get(i, nan) for i in self.clients.ids],
+            "/client/accuracy_head": self.accuracy(lambda i, z: self.clients.networks[i].head(z).argmax(1)),
+        }
+
+    def sent(self) -> list[Tensor]:
+        """Returns what the server sends after the round, where the log does not show it."""
+        return []
 
     @torch.no_grad()
-    def accuracy(self, head: list[Tensor] | None = None) -> list[float]:
-        """Returns the accuracy of every client on its test samples, by its own head or by another."""
+    def accuracy(self, predict: Callable[[int, Tensor], Tensor | None]) -> list[float]:
+        """Returns the accuracy of every client on its test samples; NaN where there is no prediction."""
         found = []
-        for network, (x, y) in zip(self.networks, self.test_data, strict=True):
-            z = network.eval().extractor(x)
-            logits = linear(z, *head) if head else network.head(z)
-            found.append((logits.argmax(1) == y).double().mean().item())
+        for i, (x, y) in enumerate(self.clients.test_data):
+            label = predict(i, self.clients.extract(i, x))
+            correct = nan if label is None else (label == y).double().mean().item()
+            found.append(0.0 if i in self.diverged else correct)
         return found
-
-    def get_head(self, i: int) -> list[Tensor]:
-        return [parameter.detach().clone() for parameter in self.networks[i].head.parameters()]
-
-    @torch.no_grad()
-    def set_head(self, i: int, head: list[Tensor]) -> None:
-        for parameter, value in zip(self.networks[i].head.parameters(), head, strict=True):
-            parameter.copy_(value)

@@ -130,9 +130,20 @@ def test_the_configuration_and_the_machine_are_named(hpcfl, train):
     torch = read_log("a.h5").attributes["version_torch"]
     assert done.output.splitlines()[2:] == [
         "configuration: train.lr = 0.01 in a.h5, 0.02 in b.h5 and 1 more",
+        "split differs",
         f"version_torch: {torch} and 1.0",
     ]
     assert "first in round 1, /round/" in done.output
+
+
+def test_an_edited_source_is_named(hpcfl, pair):
+    for log, checksum in (("a.h5", "1"), ("b.h5", "2")):
+        with h5py.File(log, "r+") as file:
+            file.attrs["checksum_code_own.ideas"] = checksum
+    change("b.h5", "/client/loss", (0, 0), 7.0)
+    done = hpcfl("diff", "a.h5", "b.h5")
+    assert done.exit_code == 1
+    assert done.output.splitlines()[2:] == ["code of own.ideas differs"]
 
 
 def test_a_lost_row_of_a_saved_round_is_a_difference(hpcfl, pair):

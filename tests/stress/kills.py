@@ -24,6 +24,7 @@ from hpcfl.bench.job import ranks_under
 from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import Run, read_log
 from hpcfl.methods.baselines import BASELINES
+from tests.helpers.cases import OWN
 from tests.stress.jobs import LAUNCHERS, Federation, end_all
 
 SETTINGS = (
@@ -32,7 +33,7 @@ SETTINGS = (
 )
 SHARES = ("federation.participation=0.5", "federation.participation=1.0")
 """Some clients in each round, or all: then nobody is left whom a rank saves after its work."""
-METHODS = {"fedtgp-sparse": ["method.server_epochs=20"], **{name: [] for name in BASELINES}}
+METHODS = {"fedtgp-sparse": ["method.server_epochs=20"], **{name: OWN.get(name, []) for name in BASELINES}}
 RUNS = {
     f"{name} {share}": (*SETTINGS, f"method.name={name}", *own, share)
     for name, own in METHODS.items()

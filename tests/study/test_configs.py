@@ -19,8 +19,10 @@ CLASSES = {
     "cifar40": 40,
     "cifar100": 100,
     "cifar100-20k": 100,
-    "flowers102": 102,
-    "tinyimagenet": 200,
+    "flowers102-squash": 102,
+    "tinyimagenet-train": 200,
+    "fmnist": 10,
+    "femnist-128": 62,
 }
 IMAGES = {"cifar40": 200, "cifar100": 600, "cifar100-20k": 200}
 """Images of each class, of the datasets that are dealt here."""

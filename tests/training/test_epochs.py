@@ -60,7 +60,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
         lambda epoch: np.random.default_rng(epoch),
     )
 
-    losses = []
+    losses, correct = [], 0
     for epoch in range(2):
         order = np.random.default_rng(epoch).permutation(67)
         for start in range(0, 67, 16):
@@ -74,6 +74,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
                     for b in range(len(rows))
                 ]
             ).mean()
+            correct += sum(int(logits[b].argmax()) == labels[b] for b in range(len(rows)))
             mean = -torch.log_softmax(logits, 1)[range(len(rows)), labels].mean() + 10 * aligned
             optimiser.zero_grad()
             mean.backward()
@@ -83,6 +84,7 @@ def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
     assert loss["loss"] == pytest.approx(sum(value * n for value, n in losses) / (2 * 67), rel=1e-4)
     assert loss["loss"] == pytest.approx(loss["ce"] + 10 * loss["align"])
+    assert loss["train_accuracy"] == correct / (2 * 67), "before each step, over all epochs"
 
 
 def test_running_prototypes_collect_the_features_met_in_training(samples):

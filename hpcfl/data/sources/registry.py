@@ -25,6 +25,8 @@ class KnownDataset:
     """Whether images are letters or digits, which must not be flipped."""
     size: int | None = None
     """Default of `--size`, for images of mixed sizes."""
+    train_part: bool = False
+    """Whether `--part train` can choose its train part alone."""
 
 
 EMNIST = {
@@ -57,6 +59,23 @@ KNOWN_DATASETS = {
         "LEAF's characters by 3500 writers, 28×28, gray", "FedProto, FedSAP", femnist, characters=True
     ),
     "flowers102": KnownDataset("8189 flowers", "FedTGP, FedORGP, ProtoNorm", flowers, size=64),
-    "tinyimagenet": KnownDataset("110000 photographs, 64×64", "FedTGP, FedORGP, ProtoNorm", tiny),
+    "tinyimagenet": KnownDataset(
+        "110000 photographs, 64×64", "FedTGP, FedORGP, ProtoNorm", tiny, train_part=True
+    ),
     "svhn": KnownDataset("99289 house numbers, 32×32", "–", svhn, characters=True),
 }
+
+PUBLISHED_FORMS = {
+    "flowers102-squash": ("flowers102", "--resize squash"),
+    "tinyimagenet-train": ("tinyimagenet", "--part train"),
+    "femnist-128": ("femnist", "--size 128"),
+}
+"""Datasets as the papers' code prepares them, by the names that configurations use: of what, and how."""
+
+
+def prepare_command(name: str) -> str:
+    """Returns the arguments of `hpcfl data prepare` that make the dataset of this name, if known."""
+    if name in PUBLISHED_FORMS:
+        original, options = PUBLISHED_FORMS[name]
+        return f"{original} {options} --as {name}"
+    return name if name in KNOWN_DATASETS else ""

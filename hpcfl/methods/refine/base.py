@@ -72,6 +72,10 @@ class Refinement:
         """Returns why its solver never iterates; empty: it does, if it has the option `iterations`."""
         return ""
 
+    def initial(self) -> Prototypes | None:
+        """Returns the prototypes of `initial = "random"`; None: a keyed direction of length 1 per class."""
+        return None
+
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Returns the global prototypes of round t from the last ones, the new aggregate and the uploads."""
         self.stats = RefineStats()

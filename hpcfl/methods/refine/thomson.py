@@ -6,18 +6,16 @@ import torch
 from torch import Tensor
 
 from hpcfl.methods.declarations import declares
-from hpcfl.methods.parts import REFINEMENTS
+from hpcfl.methods.parts import REFINEMENTS, SolverOptions
 from hpcfl.methods.refine.base import OnSphere, RefineStats
 from hpcfl.methods.sphere import distances, force, normalise, tangent
 
-LR, DECAY, EVERY = 0.1, 0.95, 10
-"""η, multiplied by 0.95 after every 10 iterations (published code also before the first one)."""
-MOMENTUM = 0.9
-DECIMALS, PATIENCE = 4, 10
-"""The solver stops, from iteration 10 on, once the mean force to 4 decimals is unchanged 10 times in a row.
+DECIMALS, FIRST = 4, 10
+"""The solver stops once the mean force to 4 decimals is unchanged 10 times in a row (`solver_patience`).
 
-Only the tangential force counts. Published code takes the whole force (`whole`), whose radial part is always
-(P − 1)/2: at 100 classes it dominates, and the solver stops after 20 iterations, far from the minimum.
+From iteration 10 on, each is compared with the one before. Only the tangential force counts. Published code
+takes the whole force (`whole`), whose radial part is always (P − 1)/2, and compares first in iteration 11: at
+100 classes that part dominates, and the solver stops after 21 iterations, far from the minimum.
 """
 
 
@@ -34,34 +32,36 @@ def span(unit_PD: Tensor) -> tuple[Tensor, Tensor]:
 
 def thomson(
     unit_PD: Tensor,
-    iterations: int,
+    options: SolverOptions,
     stats: RefineStats | None = None,
     trace: bool = False,
-    stopping: str = "tangent",
     mask_PD: Tensor | None = None,
 ) -> Tensor:
-    """Returns the directions after at most so many iterations of Eq. (11)-(14); forces are not projected.
+    """Returns the directions after the iterations of Eq. (11)-(14); forces are not projected.
 
-    With masks only the part of a force within the mask of the class counts.
+    η is multiplied by its decay after every 10 iterations (published code also before the first one: the same
+    as an η of 0.095). With masks only the part of a force within the mask of the class counts.
     """
     stats = stats or RefineStats()
     c_PR, basis_RD = span(unit_PD) if mask_PD is None else (unit_PD, None)
     v_PR = torch.zeros_like(c_PR)
-    last_mean, unchanged = None, 0
-    for n in range(iterations):
+    tangential = options.stopping == "tangent"
+    last_mean, unchanged, first = None, 0, FIRST if tangential else FIRST + 1
+    for n in range(options.iterations):
         if trace:
             _record_distances(c_PR, stats)
         start_PR, force_PR = c_PR, force(c_PR)  # (11)
         if mask_PD is not None:
             force_PR = force_PR * mask_PD
-        v_PR = MOMENTUM * v_PR + LR * DECAY ** (n // EVERY) * force_PR  # (12)
+        lr = options.solver_lr * options.solver_decay ** (n // options.solver_decay_every)
+        v_PR = options.solver_momentum * v_PR + lr * force_PR  # (12)
         c_PR = normalise(c_PR + v_PR)  # (13), (14)
         stats.iterations += 1
-        stopping_PR = tangent(force_PR, start_PR) if stopping == "tangent" else force_PR
+        stopping_PR = tangent(force_PR, start_PR) if tangential else force_PR
         mean = round(stopping_PR.norm(dim=1).mean().item(), DECIMALS)
-        unchanged = unchanged + 1 if n >= EVERY and mean == last_mean else 0
+        unchanged = unchanged + 1 if n >= first and mean == last_mean else 0
         last_mean = mean
-        if unchanged == PATIENCE:
+        if unchanged == options.solver_patience:
             break
     if trace:
         _record_distances(c_PR, stats)
@@ -79,5 +79,5 @@ class Thomson(OnSphere):
     """The Thomson solver, started from the directions of the round's means with zero velocity."""
 
     def separate(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
-        options, trace = self.context.options, self.context.trace
-        return thomson(unit_PD, options["iterations"], self.stats, trace, options["stopping"], mask_PD)
+        given = {name: self.context.options[name] for name in SolverOptions.model_fields}
+        return thomson(unit_PD, SolverOptions(**given), self.stats, self.context.trace, mask_PD)

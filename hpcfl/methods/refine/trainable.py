@@ -21,7 +21,8 @@ class TrainablePrototypes(Refinement):
     """Trainable embeddings P̃ of the K classes and F: Linear(d, d), ReLU, Linear(d, d) (FedTGP, Fig. 3).
 
     They persist across rounds. Every round trains them by SGD on all uploaded prototypes, with the clients'
-    learning rate and batch size. Without F (`server_network`) the embeddings are the prototypes.
+    learning rate and batch size unless the server has its own. Without F (`server_network`) the embeddings
+    are the prototypes.
     """
 
     Options = ServerOptions
@@ -54,6 +55,12 @@ class TrainablePrototypes(Refinement):
             rows_KD = linear(hidden_KD, self.weights["w2"], self.weights["b2"])
         return rows_KD if mask_KD is None else rows_KD * mask_KD
 
+    def initial(self) -> Prototypes:
+        """Returns F(P̃) before any training: what the algorithm boxes of both papers send first."""
+        with torch.no_grad():
+            value_KD = self.prototypes().detach().clone()
+        return Prototypes(value_KD, torch.ones(len(value_KD), dtype=torch.bool, device=value_KD.device))
+
     def loss(self, upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
         """Returns the loss of a batch of uploaded prototypes with classes `y_B`."""
         raise NotImplementedError
@@ -63,17 +70,19 @@ class TrainablePrototypes(Refinement):
         self.skip_round()
         upload_RD = torch.cat([upload.prototypes.value_KD[upload.prototypes.present_K] for upload in uploads])
         y_R = torch.cat([upload.prototypes.present_K.nonzero()[:, 0] for upload in uploads])
-        weights = list(self.weights.values())
-        for epoch in range(self.context.options["server_epochs"]):
+        weights, options = list(self.weights.values()), self.context.options
+        lr = options["server_lr"] or self.context.lr
+        batch_size = options["server_batch"] or self.context.batch_size
+        for epoch in range(options["server_epochs"]):
             order_R = torch.from_numpy(
                 seeds.generator(self.context.seed, "server shuffle", t, epoch).permutation(len(y_R))
             )
             total = 0.0
-            for rows_B in order_R.to(y_R.device).split(self.context.batch_size):
+            for rows_B in order_R.to(y_R.device).split(batch_size):
                 loss = self.loss(upload_RD[rows_B], y_R[rows_B], self.prototypes())
                 gradients = torch.autograd.grad(loss, weights)
                 with torch.no_grad():
-                    torch._foreach_add_(weights, gradients, alpha=-self.context.lr)
+                    torch._foreach_add_(weights, gradients, alpha=-lr)
                 total += loss.item() * len(rows_B)
                 self.stats.iterations += 1
             self.stats.loss = total / len(y_R)

@@ -24,13 +24,11 @@ def target_accuracy(setting: Setting, target: float | None) -> float:
 
 def costs_to_reach(series: Series, target: float) -> dict[str, list[float]]:
     """Returns the costs of each run up to the first round with the target; runs without one are left out."""
-    records = shown(series)
-    accuracy = curve(records, "/round/accuracy")
-    first = {n: int(np.argmax(row >= target)) for n, row in enumerate(accuracy) if (row >= target).any()}
+    found = [cost for record in shown(series) if (cost := record.run.to_target(target)) is not None]
     return {
-        name: [float(costs[n, t]) for n, t in first.items()]
-        for name, (_, cost_of) in COSTS.items()
-        for costs in [cost_of(records)]
+        "rounds": [float(cost.rounds) for cost in found],
+        "bytes": [float(cost.bytes_up + cost.bytes_down) for cost in found],
+        "seconds": [cost.seconds for cost in found],
     }
 
 
@@ -54,8 +52,8 @@ def costs_to_target(data: FigureData) -> Drawing:
                 panel.barh(i, means[-1], height=0.65, **look)
                 panel.plot(values, [i] * len(values), "|", color="#444444", markersize=6, gid=look["gid"])
             place = (max(values, default=0.0), i)
-            offset = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 6.5}
-            panel.annotate(text if values else "not reached", place, **offset)
+            text = text if values else "not reached"
+            panel.annotate(text, place, (4, 0), textcoords="offset points", va="center", fontsize=6.5)
         rows.append((series.label, f"{len(costs['rounds'])} of {len(shown(series))}", *means))
     for panel, (name, _) in zip(axes, COSTS.values(), strict=True):
         panel.margins(x=0.3)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn.functional import pad
 
-from hpcfl.training.step.sgd import SgdInBackward
+from hpcfl.training.step.optimizer import OptimizerInBackward
 
 FEW_ROWS = 64
 """With fewer rows x·wᵀ is faster as (w·xᵀ)ᵀ."""
@@ -31,10 +31,12 @@ class _Linear(Function):
     """x·wᵀ + b; its backward pass updates the weight or returns its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x_BI: Tensor, weight: Tensor, bias: Tensor | None, sgd: SgdInBackward) -> Tensor:
+    def forward(
+        ctx: Any, x_BI: Tensor, weight: Tensor, bias: Tensor | None, optimizer: OptimizerInBackward
+    ) -> Tensor:
         x_RI = x_BI.reshape(-1, x_BI.shape[-1])
         ctx.save_for_backward(x_RI, weight)
-        ctx.sgd, ctx.shape = sgd, x_BI.shape
+        ctx.optimizer, ctx.shape = optimizer, x_BI.shape
         y_BO = x_BI.new_empty(*x_BI.shape[:-1], len(weight))
         y_RO = y_BO.view(-1, len(weight))
         multiply(x_RI, weight, y_RO)
@@ -59,13 +61,12 @@ def _weight_gradient(
     The weight is updated here if it is used once in this step. `parts` are views of the weight and the inputs
     that each was multiplied with.
     """
-    sgd: SgdInBackward = ctx.sgd
+    optimizer: OptimizerInBackward = ctx.optimizer
     bias_gradient = g_RO.sum(0) if ctx.needs_input_grad[2] else None
     if not ctx.needs_input_grad[1]:
         return None, bias_gradient
-    if sgd.uses[weight] == 1:
-        for view_OI, x_RI in parts:
-            sgd.update_by_product(weight, view_OI, g_RO, x_RI)
+    if optimizer.updates_by_product(weight):
+        optimizer.update_by_product(weight, parts, g_RO)
         return None, bias_gradient
     gradient = torch.zeros_like(weight)
     for view_OI, x_RI in parts:
@@ -74,10 +75,10 @@ def _weight_gradient(
     return gradient, bias_gradient
 
 
-def linear(layer: nn.Linear, sgd: SgdInBackward, x_BI: Tensor) -> Tensor:
+def linear(layer: nn.Linear, optimizer: OptimizerInBackward, x_BI: Tensor) -> Tensor:
     """The forward pass of a Linear layer whose weight is updated in the backward pass."""
-    sgd.count_use(layer.weight)
-    return _Linear.apply(x_BI, layer.weight, layer.bias, sgd)
+    optimizer.count_use(layer.weight)
+    return _Linear.apply(x_BI, layer.weight, layer.bias, optimizer)
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,15 @@ class _Convolution(Function):
         x_BCHW: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        sgd: SgdInBackward,
+        optimizer: OptimizerInBackward,
         axis_h: Axis,
         axis_w: Axis,
     ) -> Tensor:
         x_RI = im2col(x_BCHW.permute(0, 2, 3, 1), axis_h, axis_w)
         ctx.save_for_backward(x_RI, weight)
         parts = weight_matrices(weight, axis_h, axis_w)
-        ctx.sgd, ctx.parts, ctx.axis_h, ctx.axis_w, ctx.batch = sgd, parts, axis_h, axis_w, len(x_BCHW)
+        ctx.optimizer, ctx.parts, ctx.batch = optimizer, parts, len(x_BCHW)
+        ctx.axis_h, ctx.axis_w = axis_h, axis_w
         y_BOHW = torch.empty(
             (len(x_BCHW), len(weight), axis_h.outputs, axis_w.outputs),
             dtype=x_RI.dtype,
@@ -208,15 +210,15 @@ class _Convolution(Function):
         return gx, *_weight_gradient(ctx, weight, g_RO, pairs), None, None, None
 
 
-def convolution(layer: nn.Conv2d, sgd: SgdInBackward, x_BCHW: Tensor) -> Tensor:
+def convolution(layer: nn.Conv2d, optimizer: OptimizerInBackward, x_BCHW: Tensor) -> Tensor:
     """The forward pass of a convolution: a matrix product if it is small or pointwise, else torch's own."""
     (axis_h, axis_w), weight, bias = _axes(layer, x_BCHW), layer.weight, layer.bias
     if axis_h is None or axis_w is None:
         return layer._conv_forward(x_BCHW, weight, bias)
     if layer.groups > 1:
         return _depthwise(x_BCHW, weight, bias, axis_h, axis_w)
-    sgd.count_use(weight)
-    return _Convolution.apply(x_BCHW, weight, bias, sgd, axis_h, axis_w)
+    optimizer.count_use(weight)
+    return _Convolution.apply(x_BCHW, weight, bias, optimizer, axis_h, axis_w)
 
 
 def _depthwise(x_BCHW: Tensor, weight: Tensor, bias: Tensor | None, axis_h: Axis, axis_w: Axis) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from torch import nn
 from hpcfl.config.schema import RuntimeConfig, TrainConfig
 from hpcfl.models.registry import is_user_defined
 from hpcfl.training.step.layers import convolution, linear
-from hpcfl.training.step.sgd import SMALL, Sgd, SgdInBackward
+from hpcfl.training.step.optimizer import SMALL, Optimizer, OptimizerInBackward
 
 
 @dataclass(frozen=True)
@@ -43,39 +43,45 @@ class StepOptions:
         """Returns the context for forward passes: torch's autocast, or none."""
         return torch.autocast(device, torch.bfloat16) if self.bfloat16 else nullcontext()
 
-    def sgd(self, network: nn.Module, settings: TrainConfig) -> Sgd:
+    def optimizer(self, network: nn.Module, settings: TrainConfig) -> Optimizer:
         """Returns the optimiser; with `products` it also replaces the forward method of suitable layers."""
         if not self.direct:
-            return Sgd(network, settings)
-        sgd = SgdInBackward(network, settings)
+            return Optimizer(network, settings)
+        optimizer = OptimizerInBackward(network, settings)
         for layer in network.modules() if self.products else ():
             if not isinstance(getattr(layer, "weight", None), nn.Parameter):
                 continue  # a weight that is computed, for example by a parametrisation
             if type(layer) is nn.Linear and layer.weight.numel() > SMALL:
-                layer.forward = partial(linear, layer, sgd)  # type: ignore[method-assign]
+                layer.forward = partial(linear, layer, optimizer)  # type: ignore[method-assign]
             elif type(layer) is nn.Conv2d:
-                layer.forward = partial(convolution, layer, sgd)  # type: ignore[method-assign]
-        return sgd
+                layer.forward = partial(convolution, layer, optimizer)  # type: ignore[method-assign]
+        return optimizer
 
 
-def step_options(runtime: RuntimeConfig, device: str, architecture: str) -> StepOptions:
-    """Returns the options of an architecture on a device type, cpu or cuda.
+def step_options(
+    runtime: RuntimeConfig, device: str, *architectures: str, clip_norm: float = 0.0
+) -> StepOptions:
+    """Returns the options of networks that are trained together on a device type, cpu or cuda.
 
     A user's own network is trained plainly unless runtime.step = 'direct': it may depend on the memory format
-    (`view` after a convolution) or use the weights of a layer directly.
+    (`view` after a convolution) or use the weights of a layer directly. Gradients can be clipped only if none
+    was applied before the norm of all is known.
     """
-    bfloat16 = runtime.precision == "bfloat16"
-    safe = device == "cpu" and not bfloat16 and not is_user_defined(architecture)
+    bfloat16, own_code = runtime.precision == "bfloat16", any(map(is_user_defined, architectures))
+    safe = device == "cpu" and not bfloat16 and not own_code and not clip_norm
     direct = runtime.step == "direct" or (runtime.step == "auto" and safe)
-    channels_last = direct or (bfloat16 and not is_user_defined(architecture))
+    channels_last = direct or (bfloat16 and not own_code)
     return StepOptions(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
 
 
 def all_step_options(
-    runtime: RuntimeConfig, device: str, architectures: Iterable[str]
+    runtime: RuntimeConfig, device: str, networks: Mapping[str, Sequence[str]], clip_norm: float = 0.0
 ) -> dict[str, StepOptions]:
-    """Returns the options of each architecture of a run."""
-    return {name: step_options(runtime, device, name) for name in architectures}
+    """Returns the options by a client's architecture, given those of all networks that it trains."""
+    return {
+        name: step_options(runtime, device, *together, clip_norm=clip_norm)
+        for name, together in networks.items()
+    }
 
 
 def describe_options(options: Mapping[str, StepOptions]) -> str:

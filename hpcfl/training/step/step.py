@@ -44,22 +44,26 @@ class Step:
 
     def __init__(self, network: Network, settings: TrainConfig, options: StepOptions):
         self.network, self.settings, self.options = network, settings, options
-        self.sgd = options.sgd(network, settings)
+        self.optimizer = options.optimizer(network, settings)
         self.local_loss: LossTerms | None = None
         self.measure_ratios = False
         self.ratios: dict[str, Tensor] | None = None
         """Gradient norms by features in the first batch: each local loss term ÷ cross-entropy."""
 
+    @property
+    def has_batch_norm(self) -> bool:
+        return self.network.has_batch_norm
+
     def begin(self, local_loss: LossTerms | None, measure_ratios: bool = False) -> None:
-        """Starts the local training of a client in a round, without momentum of the last one."""
+        """Starts the local training of a client in a round, with a new optimiser."""
         self.network.train()
-        self.sgd.reset()
+        self.optimizer.reset()
         self.local_loss, self.ratios = local_loss, None
         self.measure_ratios = measure_ratios and local_loss is not None
 
     def end(self) -> None:
         """Drops everything that belongs to the client."""
-        self.sgd.reset()
+        self.optimizer.reset()
         self.local_loss = None
 
     def features(self, x_B: Tensor) -> Tensor:
@@ -67,6 +71,12 @@ class Step:
         with self.options.autocast(x_B.device.type):
             z_BD: Tensor = self.network.extractor(x_B)
         return z_BD.float() if self.options.bfloat16 else z_BD
+
+    def forward(self, x_B: Tensor, y_B: Tensor) -> BatchOutputs:
+        """Returns what the network gives for a training batch."""
+        with self.network.frozen_batch_norm() if len(x_B) == 1 else nullcontext():
+            z_BD = self.features(x_B)
+        return BatchOutputs(z_BD, self.logits(z_BD), y_B)
 
     def logits(self, z_BD: Tensor) -> Tensor:
         """Returns the logits of the head."""
@@ -99,7 +109,7 @@ class Step:
             for name, (weight, term) in self.local_loss(outputs).items():
                 loss = loss + weight * term
                 terms[name] = term.detach()
-        self.sgd.step(loss)
+        self.optimizer.step(loss)
         return {"loss": loss.detach()} | terms, outputs.detach()
 
     def _add_ratio_hook(self, head_BD: Tensor, outputs: BatchOutputs) -> None:

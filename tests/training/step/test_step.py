@@ -15,8 +15,8 @@ from hpcfl.config.schema import Config, RuntimeConfig, TrainConfig
 from hpcfl.errors import Fatal
 from hpcfl.models.network import Network, build_network
 from hpcfl.training.step.layers import conv_axis
+from hpcfl.training.step.optimizer import Optimizer, OptimizerInBackward
 from hpcfl.training.step.options import StepOptions, step_options
-from hpcfl.training.step.sgd import Sgd, SgdInBackward
 from hpcfl.training.step.step import WARMUP, BatchOutputs, GraphStep, make_step
 
 PLAIN = StepOptions(direct=False, products=False, channels_last=False)
@@ -28,14 +28,15 @@ def moved_alike(layer: nn.Module, shape: tuple[int, ...], momentum: float, steps
     plain = copy.deepcopy(layer.double())
     ours = layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     train = TrainConfig(lr=0.1, momentum=momentum)
-    sgd, optimiser = StepOptions().sgd(ours, train), torch.optim.SGD(plain.parameters(), 0.1, momentum)
+    optimizer = StepOptions().optimizer(ours, train)
+    optimiser = torch.optim.SGD(plain.parameters(), 0.1, momentum)
     for _ in range(steps):
         x = torch.randn(shape, dtype=torch.float64)
         one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
         y_one, y_two = ours(one), plain(two)
         torch.testing.assert_close(y_one, y_two)
         weight = torch.randn_like(y_two)
-        sgd.step((y_one * weight).sum())
+        optimizer.step((y_one * weight).sum())
         optimiser.zero_grad()
         (y_two * weight).sum().backward()
         optimiser.step()
@@ -109,9 +110,9 @@ USES = {
 def test_a_use_that_no_layer_sees_is_never_wrong_in_silence(use, momentum):
     torch.manual_seed(0)
     layer = nn.Linear(100, 100)
-    sgd = StepOptions().sgd(layer, TrainConfig(momentum=momentum))
+    optimizer = StepOptions().optimizer(layer, TrainConfig(momentum=momentum))
     with pytest.raises(Fatal, match="train it with runtime"):
-        sgd.step(USES[use](layer, torch.randn(4, 100, requires_grad=True)).sum())
+        optimizer.step(USES[use](layer, torch.randn(4, 100, requires_grad=True)).sum())
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
@@ -119,9 +120,9 @@ def test_a_weight_that_is_computed_from_others_moves_by_them():
     torch.manual_seed(0)
     layer = nn.Linear(100, 100)
     nn.utils.weight_norm(layer)
-    sgd = StepOptions().sgd(layer, TrainConfig(lr=0.1))
+    optimizer = StepOptions().optimizer(layer, TrainConfig(lr=0.1))
     before = layer.get_parameter("weight_v").clone()
-    sgd.step(layer(torch.randn(4, 100)).square().sum())
+    optimizer.step(layer(torch.randn(4, 100)).square().sum())
     assert not torch.equal(layer.get_parameter("weight_v"), before)
 
 
@@ -135,14 +136,14 @@ def test_a_look_at_other_data_changes_nothing():
     torch.manual_seed(0)
     one = nn.Linear(100, 100)
     two = copy.deepcopy(one)
-    sgd, other = StepOptions().sgd(one, TrainConfig()), StepOptions().sgd(two, TrainConfig())
+    optimizer, other = (StepOptions().optimizer(layer, TrainConfig()) for layer in (one, two))
     x = torch.randn(4, 100)
     with torch.no_grad():
         one(x)
-    assert sgd.uses[one.weight] == 0  # type: ignore[attr-defined]
+    assert optimizer.uses[one.weight] == 0  # type: ignore[attr-defined]
     one(x)  # a step that was never taken
-    sgd.reset()
-    for layer, moves in ((one, sgd), (two, other)):
+    optimizer.reset()
+    for layer, moves in ((one, optimizer), (two, other)):
         moves.step(layer(x).square().sum())
     assert torch.equal(one.weight, two.weight)
 
@@ -151,8 +152,8 @@ def test_frozen_weights_stay():
     layer = nn.Linear(100, 100)
     layer.weight.requires_grad_(False)
     before = layer.weight.clone(), layer.bias.clone()
-    sgd = StepOptions().sgd(layer, TrainConfig())
-    sgd.step(layer(torch.randn(4, 100)).sum())
+    optimizer = StepOptions().optimizer(layer, TrainConfig())
+    optimizer.step(layer(torch.randn(4, 100)).sum())
     assert torch.equal(layer.weight, before[0])
     assert not torch.equal(layer.bias, before[1])
 
@@ -164,7 +165,8 @@ def pulled(outputs: BatchOutputs):
 
 NETWORKS = (
     "cnn cnn_femnist mlp_256 googlenet mobilenet_v2 shufflenet_v2 efficientnet_b0 densenet121 "
-    "resnet8 resnet18 resnet50"
+    "resnet8 resnet18 resnet50 googlenet_published mobilenet_v2_published/mlp512-relu "
+    "efficientnet_b0_published cnn_published/linear-relu"
 )
 
 
@@ -204,8 +206,8 @@ def test_which_way_by_device_and_precision():
     half = step_options(RuntimeConfig(precision="bfloat16"), "cpu", "cnn")
     assert half.bfloat16
     assert not half.direct
-    assert isinstance(half.sgd(nn.Linear(2, 2), TrainConfig()), Sgd)
-    assert isinstance(StepOptions().sgd(nn.Linear(2, 2), TrainConfig()), SgdInBackward)
+    assert isinstance(half.optimizer(nn.Linear(2, 2), TrainConfig()), Optimizer)
+    assert isinstance(StepOptions().optimizer(nn.Linear(2, 2), TrainConfig()), OptimizerInBackward)
     with pytest.raises(ValueError, match="only with runtime"):
         Config(runtime=RuntimeConfig(step="direct", precision="bfloat16"))
     with pytest.raises(ValueError, match="only on GPUs"):
