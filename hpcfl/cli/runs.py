@@ -94,7 +94,7 @@ def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
 @click.option("--title", help="Heading of the page. [default: the study's name]")
 @click.option(
     "--target",
-    metavar="SHARE",
+    metavar="ACCURACY",
     type=click.FloatRange(0, 1, min_open=True),
     help="Accuracy whose cost is shown, as 0.9. [default: 90% of the best]",
 )

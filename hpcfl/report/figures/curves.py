@@ -57,17 +57,18 @@ def axis_unit(axes: Sequence[Axes], name: str) -> None:
         panel.set_xlabel(name.replace("B", unit, 1))
 
 
+OWN = " Each method by the inference that counts for it; the verdict compares equal ones."
+
+
 def accuracy_by_round(data: FigureData) -> Drawing:
-    return _accuracy(
-        data, "rounds", "How fast each method learns; bands are ± one standard deviation over seeds."
-    )
+    sentence = "How fast each method learns; bands are ± one standard deviation over seeds."
+    return _accuracy(data, "rounds", sentence)
 
 
 def accuracy_by_bytes(data: FigureData) -> Drawing:
     """Accuracy by bytes; what exchanges nothing is a horizontal line at its last accuracy."""
-    return _accuracy(
-        data, "bytes", "What accuracy costs in traffic; a method without traffic is a horizontal line."
-    )
+    sentence = "What accuracy costs in traffic; a method without traffic is a horizontal line."
+    return _accuracy(data, "bytes", sentence)
 
 
 def accuracy_by_seconds(data: FigureData) -> Drawing:
@@ -110,4 +111,4 @@ def _accuracy(data: FigureData, cost: str, sentence: str) -> Drawing:
         panel.set_ylabel("accuracy in %")
     add_legend(figure, axes)
     columns = ("setting", "method", name, "accuracy mean", "accuracy std")
-    return Drawing(figure, sentence + data.left_out(), columns, rows)
+    return Drawing(figure, sentence + OWN + data.left_out(), columns, rows)
