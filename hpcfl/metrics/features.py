@@ -42,9 +42,9 @@ class FeatureRows:
 
     def of(self, selection: Sequence[np.ndarray]) -> FeatureRows:
         """Returns the rows of these samples, given by client; clients that sent nothing are left out."""
-        wanted_R = np.zeros(len(self.client_R), dtype=bool)
-        for client, sample_S in enumerate(selection):
-            wanted_R |= (self.client_R == client) & np.isin(self.sample_R, sample_S)
+        wanted = set(_pairs(selection)) if len(self.client_R) else set()
+        pairs = zip(self.client_R.tolist(), self.sample_R.tolist(), strict=True)
+        wanted_R = np.array([pair in wanted for pair in pairs], dtype=bool)
         return FeatureRows(self.client_R[wanted_R], self.sample_R[wanted_R], self.z_RD[wanted_R])
 
     def table(self, selection: Sequence[np.ndarray]) -> np.ndarray:

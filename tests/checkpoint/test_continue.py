@@ -13,7 +13,7 @@ from hpcfl.checkpoint.store import read_manifest
 from hpcfl.engine import assemble
 from hpcfl.log.reader import read_log
 from hpcfl.methods.baselines import BASELINES
-from tests.helpers.cases import KSHOT, OWN
+from tests.helpers.cases import KSHOT, ONE_NETWORK, OWN
 from tests.helpers.runs import CHECKPOINTS, assert_equal_runs, options, stop_early
 
 METHODS = {
@@ -23,6 +23,7 @@ METHODS = {
     "anchor": ["method.prototypes=running"],
     "fedsap-ssl": [*KSHOT, "method.semi=2", "federation.participation=12"],
     "local": [],
+    "tests.helpers.toy_algorithm:Unlucky": ["federation.participation=12", *ONE_NETWORK],
     **{
         name: ["log.evaluate_every=2", "federation.participation=2", *OWN.get(name, [])] for name in BASELINES
     },

@@ -124,6 +124,28 @@ def test_memory_adds_up():
     assert plain["gradients"] == 4 * 4 * cost.parameters
 
 
+def test_a_second_network_costs_as_much_as_it_does_alone():
+    """FML's auxiliary network is trained and scratch; FedKD's clients keep a map of d × d floats, too."""
+    alone = forecast("models.list=['mlp_256']", "method.name=lg-fedavg", ranks=5)
+    fml = forecast("models.list=['mlp_256']", "method.name=fml", "method.auxiliary=mlp_64", ranks=5)
+    own, cost = alone.costs["mlp_256"], fml.trained.costs["mlp_64"]
+    assert list(fml.costs) == ["mlp_256"]
+    ratio = (own.flops + cost.flops) / own.flops
+    assert fml.flops == pytest.approx((alone.flops[0] * ratio, alone.flops[1]))
+    parts, before = fml.node_memory(0).parts, alone.node_memory(0).parts
+    assert parts["gradients"] == 4 * 4 * (own.parameters + cost.parameters)  # the plain step, for clipping
+    assert parts["activations"] == 4 * max(own.activations + cost.activations, own.inference)
+    assert parts["networks"] - before["networks"] == pytest.approx(4 * cost.state, rel=0.1)
+    assert parts["arena"] == before["arena"]
+    kept = forecast("models.list=['mlp_256']", "method.name=fedkd", ranks=5).node_memory(0).parts
+    assert kept["arena"] == before["arena"] + 20 * 4 * alone.plan.dims[1] ** 2
+
+
+def test_adam_remembers_two_numbers_per_parameter():
+    said = forecast("models.list=['mlp_256']", "train.optimizer=adamw", ranks=5)
+    assert said.node_memory(0).parts["gradients"] == 4 * 2 * 4 * said.costs["mlp_256"].parameters
+
+
 def test_warnings():
     assert warnings(forecast()) == []
     assert "node 0 needs" in warnings(forecast(memory=0.0001))[0]
