@@ -27,8 +27,9 @@ LAYERS = (
     {"algorithms"},
     {"checkpoint"},
     {"engine"},
-    {"export", "plan", "report", "watch"},
+    {"export", "plan", "watch"},
     {"bench", "doctor", "study"},
+    {"report"},
     {"api", "cli"},
     {"__init__", "__main__"},
 )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from hpcfl.config.schema import TrainConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.federation.run_plan import Client, RunPlan
 from hpcfl.methods.prototype_method import PrototypeMethod
 from hpcfl.methods.prototypes import Prototypes

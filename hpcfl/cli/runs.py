@@ -1,4 +1,4 @@
-"""The commands on logs of runs: show, diff, watch, export."""
+"""The commands on logs of runs: show, diff, watch, export, report."""
 
 from __future__ import annotations
 
@@ -65,11 +65,45 @@ def watch(run: str, interval: float, once: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", metavar="RUN.h5...", nargs=-1, required=True)
-@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard"]))
+@click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
+@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "latex"]))
 @click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
 def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
-    """Write runs as CSV files or for TensorBoard, each to a directory of its own."""
+    """Write runs as CSV files or for TensorBoard, or the tables of a study as CSV or LaTeX.
+
+    Each run, or the study, gets a directory of its own.
+    """
+    from hpcfl.errors import BadInput
+    from hpcfl.log.reader import is_study
+
+    if len(runs) == 1 and kind != "tensorboard" and is_study(runs[0]):
+        from hpcfl.report.export_study import print_exported_study
+
+        print_exported_study(runs[0], kind, out)
+        return
+    if kind == "latex":
+        raise BadInput("--to latex takes the directory of a study; hpcfl report writes the tables of runs")
     from hpcfl.export.command import print_exported
 
     print_exported(runs, kind, out)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
+@click.option("-o", "out", metavar="DIR", required=True, help="Where the report is written.")
+@click.option("--title", help="Heading of the page. [default: the study's name]")
+@click.option(
+    "--target",
+    metavar="ACCURACY",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Accuracy whose cost is shown, as 0.9. [default: 90% of the best]",
+)
+def report(runs: tuple[str, ...], out: str, title: str | None, target: float | None) -> None:
+    """Write figures, tables and a page about runs, or about a study by its directory.
+
+    DIR/index.html is one page that needs no network; figures (SVG, PDF, PNG, CSV), tables (Markdown, LaTeX,
+    CSV) and configurations lie beside it. A second report replaces the files of the first, and no others.
+    """
+    from hpcfl.report.command import print_report
+
+    print_report(runs, out, title, target)

@@ -42,6 +42,16 @@ def identity_but_for_seeds(config: Config) -> str:
     return digest_of(_changed(config, SEED_KEYS), 8)
 
 
+def identity_but_for_method(config: Config) -> str:
+    """Returns what runs have in common that differ in the method alone; seeds are part of it."""
+    return digest_of([pair for pair in _changed(config) if not pair[0].startswith(("method.", "log."))], 8)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Returns every key that says which run it is, with its value; seeds are left out."""
+    return {key: v for key, v in _values(config) if key not in WITHOUT_EFFECT and key not in SEED_KEYS}
+
+
 def with_rounds(config: Config, rounds: int) -> Config:
     """Returns the same run with another number of rounds."""
     federation = config.federation.model_copy(update={"rounds": rounds})

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from hpcfl.config.method import MethodConfig
-from hpcfl.config.section import Count, Names, Positive, Section, Seed, Weight, Weights
-
-NO_CLIPPING = "updates weights before the norm of all gradients is known; do not clip"
+from hpcfl.config.section import Count, Names, Section, Seed, Weights
+from hpcfl.config.train import NO_CLIPPING, TrainConfig
 
 
 class DataConfig(Section):
@@ -80,33 +79,6 @@ class ModelsConfig(Section):
     """Whether clients of the same architecture start from the same parameters."""
     style: Literal["default", "published"] = "default"
     """published: networks as in the papers' code, as far as they differ; docs/models.md lists these."""
-
-
-class TrainConfig(Section):
-    lr: Positive = 0.01
-    """Learning rate of the clients' SGD, whose momentum is reset in each round."""
-    batch_size: Count = 32
-    """Samples per step; the last, smaller batch is used too."""
-    epochs: Count = 1
-    """Epochs of local training per round."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Momentum of the clients' SGD."""
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """Optimiser of the clients, new in each round; Adam has torch's β (0.9, 0.999) and ε (1e-8)."""
-    weight_decay: Weight = 0.0
-    """Weight decay λ: sgd and adam add λw to the gradient; adamw takes the share lr·λ off w."""
-    lr_schedule: Literal["constant", "step", "cosine"] = "constant"
-    """Learning rate over rounds: constant; step: times lr_factor at intervals; cosine: down to lr_min."""
-    lr_rounds: Count | None = None
-    """step: rounds between two steps; cosine: rounds until lr_min, which then stays."""
-    lr_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """step: factor of each step."""
-    lr_min: Weight = 0.0
-    """cosine: learning rate at its end."""
-    clip_norm: Weight = 0.0
-    """Gradients with a larger norm are scaled down to it (needs the plain step); 0: never."""
-    augment: list[Literal["crop", "flip", "randaugment"]] = Field(default_factory=list)
-    """Random augmentation of training images: crop (4 pixels of padding), flip, randaugment."""
 
 
 def _check_participation(value: Any) -> Any:
@@ -209,15 +181,16 @@ class Config(Section):
             raise ValueError(f"runtime.step = 'direct': {NO_CLIPPING} (train.clip_norm = 0.0)")
         if self.runtime.graphs and self.runtime.device == "cpu":
             raise ValueError("runtime.graphs = true: only on GPUs, runtime.device is 'cpu'")
-        train, partition = self.train, self.partition
-        if self.runtime.graphs and train.optimizer != "sgd":
+        if self.runtime.graphs and self.train.optimizer != "sgd":
             raise ValueError("runtime.graphs = true: only with train.optimizer = 'sgd'")
+        train = self.train
         if train.momentum and train.optimizer != "sgd":
             raise ValueError(f"train.momentum = {train.momentum}: {train.optimizer} has its own, set 0.0")
         if train.lr_schedule != "constant" and train.lr_rounds is None:
             raise ValueError(f"train.lr_schedule = {train.lr_schedule!r}: needs train.lr_rounds")
         if train.lr_schedule == "cosine" and train.lr_min > train.lr:
             raise ValueError(f"train.lr_min = {train.lr_min}: must not be above train.lr = {train.lr}")
+        partition = self.partition
         if (partition.file is not None) != (partition.name == "file"):
             raise ValueError(
                 f"partition.name = {partition.name!r}: 'file' and the key partition.file go together"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcfl.config.schema import NO_CLIPPING, Config, TrainConfig
+from hpcfl.config.schema import Config
+from hpcfl.config.train import NO_CLIPPING, TrainConfig
 from hpcfl.data.dataset import Dataset
 from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition

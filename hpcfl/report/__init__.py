@@ -1,1 +1,1 @@
-"""Tables about finished and running logs."""
+"""Reports about runs and studies: show, diff, verdict, tables, figures and page."""

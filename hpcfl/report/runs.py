@@ -22,6 +22,7 @@ def print_runs(paths: Sequence[str], target: float | None = None) -> None:
             _print_one(runs[0], target)
     else:
         _print_many(runs, target)
+        _print_verdict(runs)
 
 
 def _print_one(run: Run, target: float | None) -> None:
@@ -93,6 +94,17 @@ def _print_many(runs: Sequence[Run], target: float | None) -> None:
         name = f"{run.path.name}, {run.study}" if run.study else run.path.name
         table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
     console().print(table)
+
+
+def _print_verdict(runs: Sequence[Run]) -> None:
+    """Prints whether federation helped; what that needs is not loaded for a single run."""
+    from hpcfl.report.records import make_record
+    from hpcfl.report.series import make_settings
+    from hpcfl.report.verdict import make_verdict
+    from hpcfl.report.verdict_text import print_verdict
+
+    settings = make_settings([make_record(run) for run in runs])
+    print_verdict(make_verdict([series for setting in settings for series in setting.series]))
 
 
 def _target_cells(run: Run, target: float) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from hpcfl.config.schema import TrainConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.state import Block, Layout, bind
 from hpcfl.training.step.options import StepOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hpcfl.config.schema import TrainConfig
+from hpcfl.config.train import TrainConfig
 
 
 def learning_rate(settings: TrainConfig, t: int) -> float:

@@ -119,8 +119,9 @@ def test_a_rank_that_trains_all_that_it_must_save_completes_its_checkpoints(trai
 
 
 def test_more_rounds_extend_a_finished_run(train, stop_after):
+    """Round 6 was saved only because it was the last."""
     stop_after[0] = 1000
-    settings = ("method.name=fedtgp", "method.server_epochs=2")
+    settings = ("method.name=fedtgp", "method.server_epochs=2", "log.prototypes_every=4")
     train("whole.h5", *settings, "federation.rounds=9")
     train("run.h5", *settings)
     done = train("run.h5", *settings, "federation.rounds=9")

@@ -6,7 +6,8 @@ import pytest
 
 from hpcfl.config.identity import difference, fingerprint, identity, identity_but_for_seeds, keys
 from hpcfl.config.loading import dump_config, load_config, parse_config
-from hpcfl.config.schema import Config, TrainConfig
+from hpcfl.config.schema import Config
+from hpcfl.config.train import TrainConfig
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.existing_run import default_log_path
 from hpcfl.methods.catalogue import check_method

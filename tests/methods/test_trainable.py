@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from hpcfl.config.schema import Config, TrainConfig
+from hpcfl.config.schema import Config
+from hpcfl.config.train import TrainConfig
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.orthogonal import orthogonality

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcfl.config.schema import DataConfig, TrainConfig
+from hpcfl.config.schema import DataConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.data.dataset import Dataset
 from hpcfl.methods.local_loss import LocalLoss
 from hpcfl.methods.prototypes import ClassMeans, Prototypes

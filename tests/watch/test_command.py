@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import h5py
@@ -140,6 +141,8 @@ def test_a_terminal_gets_the_picture_and_keeps_its_cursor(tmp_path):
         program, stdout=theirs, stderr=theirs, stdin=theirs, env=os.environ | {"TERM": "xterm"}
     ) as watching:
         os.close(theirs)
+        limit = threading.Timer(60, watching.kill)
+        limit.start()
         seen = b""
         while seen.count(b"running") < 2:
             seen += os.read(ours, 65536)
@@ -150,6 +153,7 @@ def test_a_terminal_gets_the_picture_and_keeps_its_cursor(tmp_path):
         except OSError:  # the other side is closed
             pass
         assert watching.wait(20) == 130
+        limit.cancel()
     os.close(ours)
     text = seen.decode()
     assert "\x1b[" in text

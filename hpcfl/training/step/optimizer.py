@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from hpcfl.config.schema import TrainConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.errors import Fatal
 from hpcfl.training.step.update_rules import Parts, update_rule
 

@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from hpcfl.config.schema import RuntimeConfig, TrainConfig
+from hpcfl.config.schema import RuntimeConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.models.registry import is_user_defined
 from hpcfl.training.step.layers import convolution, linear
 from hpcfl.training.step.optimizer import SMALL, Optimizer, OptimizerInBackward

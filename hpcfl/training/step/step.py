@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from hpcfl.config.schema import TrainConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.models.network import Network
 from hpcfl.training.step.options import StepOptions
 

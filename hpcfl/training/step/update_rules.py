@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpcfl.config.schema import TrainConfig
+from hpcfl.config.train import TrainConfig
 
 Parts = Sequence[tuple[Tensor, Tensor]]
 """Views of a weight, and the inputs that each was multiplied with."""

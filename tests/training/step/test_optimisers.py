@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hpcfl.config.loading import load_config
-from hpcfl.config.schema import RuntimeConfig, TrainConfig
+from hpcfl.config.schema import RuntimeConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.errors import BadInput
 from hpcfl.models.network import build_network
 from hpcfl.training.learning_rate import learning_rate

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hpcfl.config.schema import Config, RuntimeConfig, TrainConfig
+from hpcfl.config.schema import Config, RuntimeConfig
+from hpcfl.config.train import TrainConfig
 from hpcfl.errors import Fatal
 from hpcfl.models.network import Network, build_network
 from hpcfl.training.step.layers import conv_axis

@@ -1,0 +1,144 @@
+"""Metrics of a round as lines: losses, gradients, silhouette, and the geometry of prototypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.ticker import NullFormatter
+
+from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, mean_and_spread, shown
+from hpcfl.report.figures.style import (
+    add_legend,
+    draw_band,
+    label_text,
+    new_figure,
+    plain_numbers,
+    whole_numbers,
+)
+from hpcfl.report.records import RunRecord
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel: a dataset by round, or by round and class (the mean over classes is shown)."""
+
+    title: str
+    path: str
+    component: int | None = None
+    """Of datasets with statistics: 0 least, 1 mean, 2 largest."""
+    is_log: bool = False
+
+
+LOSSES = (
+    Panel("cross-entropy", "/round/loss_ce"),
+    Panel("alignment", "/round/loss_align"),
+    Panel("proxy", "/round/loss_proxy"),
+    Panel("consistency", "/round/loss_consistency"),
+    Panel("distillation", "/round/loss_distill"),
+    Panel("weight λ", "/round/weight"),
+)
+GRADIENTS = (
+    Panel("alignment ÷ cross-entropy", "/round/gradient_align", is_log=True),
+    Panel("proxy ÷ cross-entropy", "/round/gradient_proxy", is_log=True),
+)
+MARGINS = (
+    Panel("margin of global prototypes", "/prototypes/margin"),
+    Panel("largest margin of local ones", "/prototypes/margin_clients"),
+    Panel("global margin ÷ the largest", "/prototypes/margin_normalised"),
+)
+GEOMETRY = (
+    Panel("least distance", "/prototypes/distance", 0),
+    Panel("mean distance", "/prototypes/distance", 1),
+    Panel("largest cosine", "/prototypes/cosine", 2),
+    Panel("energy", "/prototypes/energy"),
+    Panel("unreachable by a ReLU", "/prototypes/unreachable"),
+    Panel("server's iterations or steps", "/refine/iterations"),
+)
+SILHOUETTE = (
+    Panel("silhouette of test features", "/round/silhouette"),
+    Panel("personalisation of heads", "/round/personalisation"),
+)
+
+
+def loss_terms(data: FigureData) -> Drawing:
+    return _lines(data, LOSSES, "Which terms of the loss fall, unweighted, and the weight of the alignment.")
+
+
+def gradient_ratios(data: FigureData) -> Drawing:
+    sentence = "How strongly a term pulls the features, relative to the cross-entropy: above 1 it dominates."
+    return _lines(data, GRADIENTS, sentence)
+
+
+def margins(data: FigureData) -> Drawing:
+    sentence = (
+        "Distance of a prototype to the nearest other class, mean over classes: larger separates better."
+    )
+    return _lines(data, MARGINS, sentence)
+
+
+def prototype_geometry(data: FigureData) -> Drawing:
+    sentence = "How the global prototypes lie to each other: far apart and at wide angles is good."
+    return _lines(data, GEOMETRY, sentence)
+
+
+def silhouette(data: FigureData) -> Drawing:
+    sentence = "How well test features cluster by class (1 is best), and how far heads follow class counts."
+    return _lines(data, SILHOUETTE, sentence)
+
+
+def _lines(data: FigureData, panels: Sequence[Panel], sentence: str) -> Drawing:
+    """Returns a panel for each dataset that some run has, with a line for each series."""
+    values = {
+        (panel, series.label): found
+        for panel in panels
+        for series in data.main.series
+        if (found := _values(shown(series), panel)) is not None
+    }
+    known = [panel for panel in panels if any(each is panel for each, _ in values)]
+    if not known:
+        paths = ", ".join(dict.fromkeys(panel.path for panel in panels))
+        raise NoData(f"no run has values of {paths}")
+    figure, axes = new_figure(len(known), height=2.1)
+    rows: list[tuple[object, ...]] = []
+    for (panel, label), found in values.items():
+        axis = axes[known.index(panel)]
+        rounds = np.flatnonzero(~np.isnan(found).any(0))
+        mean, spread = mean_and_spread(found[:, rounds])
+        style = data.styles[label]
+        axis.plot(rounds + 1, mean, label=label_text(label), markevery=max(1, len(rounds) // 6), **style)
+        draw_band(axis, rounds + 1, mean, spread, style)
+        numbers = zip((rounds + 1).tolist(), mean.tolist(), spread.tolist(), strict=True)
+        rows += [(panel.title, label, *row) for row in numbers]
+    for panel, axis in zip(known, axes, strict=True):
+        axis.set(title=panel.title, xlabel="round")
+        whole_numbers(axis.xaxis)
+        if panel.is_log and any((found > 0).any() for (each, _), found in values.items() if each is panel):
+            axis.set_yscale("log", nonpositive="mask")
+            axis.yaxis.set_major_formatter(plain_numbers())
+            axis.yaxis.set_minor_formatter(NullFormatter())
+    add_legend(figure, axes)
+    return Drawing(figure, sentence + data.where(), ("metric", "method", "round", "mean", "std"), rows)
+
+
+def _values(records: Sequence[RunRecord], panel: Panel) -> np.ndarray | None:
+    """Returns a dataset of all runs of a series, [run × round]; None: some run has no value."""
+    rounds = min(record.run.rounds_done for record in records)
+    rows = []
+    for record in records:
+        if panel.path in record.run.lacking:
+            return None
+        run = record.run if panel.path in record.run.datasets else record.read(panel.path)
+        if panel.path not in run.datasets:
+            return None
+        values = np.asarray(run[panel.path][:rounds], dtype=float)
+        if panel.component is not None:
+            values = values[:, panel.component]
+        elif values.ndim > 1:
+            known = ~np.isnan(values)
+            sums = np.where(known, values, 0).sum(1)
+            values = np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))
+        rows.append(values)
+    found = np.array(rows).reshape(len(rows), rounds)
+    return found if (~np.isnan(found).any(0)).any() else None

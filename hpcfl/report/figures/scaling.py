@@ -1,0 +1,132 @@
+"""Scalability: accuracy, seconds, bytes and efficiency against clients, participation and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcfl.log.summary import Summary
+from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
+from hpcfl.report.figures.style import add_legend, label_text, new_figure, whole_numbers
+from hpcfl.report.series import Series
+from hpcfl.report.table_formats import one_line
+
+MEASURES: dict[str, Callable[[Summary], float]] = {
+    "accuracy in %": lambda each: 100 * each.accuracy,
+    "seconds per round": lambda each: each.seconds,
+    "kB per round": lambda each: (each.bytes_up + each.bytes_down) / 1e3,
+    "efficiency": lambda each: each.efficiency,
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Series that differ in one key alone, with the values of that key."""
+
+    label: str
+    rest: dict[str, str]
+    """All their other settings but the method's."""
+    x: tuple[float, ...]
+    series: tuple[Series, ...]
+
+
+def by_clients(data: FigureData) -> Drawing:
+    sentence = "What more clients cost and give, all else equal."
+    return _draw(data, "federation.clients", "clients", sentence)
+
+
+def by_participation(data: FigureData) -> Drawing:
+    sentence = "What it costs and gives if more clients take part in a round, all else equal."
+    return _draw(data, "federation.participation", "clients per round", sentence)
+
+
+def strong_scaling(data: FigureData) -> Drawing:
+    """Seconds of a round and speed-up against workers, for the same work, with the ideal line."""
+    lines, words = _most_lines(_lines(data, "ranks"))
+    if not lines:
+        raise NoData("no runs differ in the number of ranks alone")
+    figure, axes = new_figure(2, columns=2)
+    rows: list[tuple[object, ...]] = []
+    for line in lines:
+        workers = np.maximum(1, np.array(line.x) - 1)  # rank 0 is the server
+        seconds = np.array([np.mean([r.summary.seconds for r in shown(series)]) for series in line.series])
+        speedup = workers[0] * seconds[0] / seconds
+        for panel, values in zip(axes, (seconds, speedup), strict=True):
+            panel.plot(workers, values, label=label_text(line.label), **data.styles[line.label])
+        rows += [(line.label, *map(float, row)) for row in zip(workers, seconds, speedup, strict=True)]
+    most = max(max(line.x) - 1 for line in lines)
+    axes[1].plot([1, most], [1, most], color="black", linewidth=0.8, label="ideal")
+    for panel, name in zip(axes, ("seconds per round", "speed-up"), strict=True):
+        panel.set(xlabel="workers", ylabel=name, ylim=(0, None))
+        whole_numbers(panel.xaxis)
+    add_legend(figure, axes)
+    cores = {
+        str(r.run.attributes.get("cores", "?")) for line in lines for s in line.series for r in s.records
+    }
+    sentence = f"The same work on more workers, and the ideal line; cores: {', '.join(sorted(cores))}."
+    return Drawing(figure, sentence + words, ("method", "workers", "seconds per round", "speed-up"), rows)
+
+
+def _draw(data: FigureData, key: str, name: str, sentence: str) -> Drawing:
+    """Returns a panel for each measure with a line for each method."""
+    lines, words = _most_lines(_lines(data, key))
+    if not lines:
+        raise NoData(f"no runs differ in the number of {name} alone")
+    figure, axes = new_figure(4, columns=2, height=2.1)
+    rows: list[tuple[object, ...]] = []
+    for line in lines:
+        means = []
+        for panel, measure in zip(axes, MEASURES.values(), strict=True):
+            by_seed = [[measure(record.summary) for record in shown(series)] for series in line.series]
+            means.append([float(np.mean(values)) for values in by_seed])
+            deviations = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in by_seed]
+            style = data.styles[line.label]
+            bars = panel.errorbar(
+                line.x, means[-1], deviations, label=label_text(line.label), capsize=2, **style
+            )
+            for part in bars.get_children():
+                part.set_gid(style["gid"])
+        rows += [(line.label, *row) for row in zip(line.x, *means, strict=True)]
+    for panel, measure_name in zip(axes, MEASURES, strict=True):
+        panel.set(xlabel=name, ylabel=measure_name)
+    add_legend(figure, axes)
+    return Drawing(figure, sentence + words, ("method", name, *MEASURES), rows)
+
+
+def _lines(data: FigureData, key: str) -> list[Line]:
+    """Returns the series whose settings differ in one key alone, as lines with at least two points."""
+    groups: dict[tuple[tuple[str, str], ...], list[tuple[float, Series]]] = {}
+    for series in (series for setting in data.settings for series in setting.series):
+        record = shown(series)[0]
+        values = record.settings()
+        if key in values and record.run.rounds_done:
+            x = record.run.config.federation.per_round if key == "federation.participation" else values[key]
+            rest = tuple((name, str(value)) for name, value in values.items() if name != key)
+            groups.setdefault(rest, []).append((float(x), series))
+    lines = []
+    for rest, points in groups.items():
+        if len({x for x, _ in points}) > 1:
+            points.sort(key=lambda point: point[0])
+            others = {name: text for name, text in rest if not name.startswith(("method.", "log."))}
+            xs, all_series = zip(*points, strict=True)
+            lines.append(Line(points[0][1].label, others, xs, all_series))
+    return lines
+
+
+def _most_lines(lines: Sequence[Line]) -> tuple[list[Line], str]:
+    """Returns the lines of the setting that has the most points, and a sentence on which it is."""
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(repr(line.rest), []).append(line)
+    if not groups:
+        return [], ""
+    # of settings with as many points the last: in a grid, the one with most clients in a round
+    chosen = max(reversed(groups.values()), key=lambda group: sum(len(line.x) for line in group))
+    if len(groups) == 1:
+        return chosen, ""
+    rests = [group[0].rest for group in groups.values()]
+    varying = [key for key in chosen[0].rest if len({rest.get(key) for rest in rests}) > 1]
+    words = ", ".join(f"{key.rpartition('.')[2]} {chosen[0].rest[key]}" for key in varying)
+    return chosen, f" Shown for {one_line(words)}, of {len(groups)} settings; the tables have all."

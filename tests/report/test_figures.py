@@ -1,0 +1,118 @@
+"""Figures: data against numbers by hand, what is missing, hostile labels, and files that are equal twice."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from hpcfl.report.figures import clients, curves, lines, scaling, targets
+from hpcfl.report.figures.drawing import FigureData, NoData
+from hpcfl.report.figures.files import write_figure
+from hpcfl.report.figures.style import COLOURS, label_text, report_style, series_styles
+from hpcfl.report.records import RunRecord
+from hpcfl.report.series import make_settings
+from hpcfl.report.verdict import make_verdict
+from tests.helpers.records import record
+
+HEAD = {"head": (0.5, 0.5)}
+HOSTILE = ["_hidden", "$x_1$ % \\frac{", "<script>--></script>", "two\nlines", "中文"]
+
+
+def figure_data(records: list[RunRecord] | tuple[RunRecord, ...], target: float | None = None) -> FigureData:
+    settings = make_settings(records)
+    return FigureData(settings, make_verdict([s for setting in settings for s in setting.series]), target)
+
+
+def test_accuracy_curves_are_mean_and_deviation_over_seeds():
+    """Seeds with 0.2, 0.4 and 0.4, 0.8: means 0.3 and 0.6, deviations √0.02 and √0.08; 100 bytes a round."""
+    runs = [record("local", HEAD, f"seed={s}", rounds=r) for s, r in ((0, (0.2, 0.4)), (1, (0.4, 0.8)))]
+    drawing = curves.accuracy_by_bytes(figure_data(runs))
+    np.testing.assert_allclose(
+        [row[2:] for row in drawing.rows], [(100, 0.3, 0.02**0.5), (200, 0.6, 0.08**0.5)], rtol=1e-12
+    )
+
+
+def test_rounds_that_were_not_evaluated_are_not_drawn():
+    drawing = curves.accuracy_by_round(
+        figure_data([record("local", HEAD, rounds=(np.nan, 0.4, np.nan, 0.6))])
+    )
+    assert [row[2:4] for row in drawing.rows] == [(2.0, 0.4), (4.0, 0.6)]
+
+
+def test_costs_to_a_target_count_up_to_the_first_round_that_has_it():
+    """0.5 s and 100 bytes a round; the target is reached in rounds 2 and 3, by two of three seeds."""
+    accuracies = ((0.1, 0.7, 0.2), (0.1, 0.2, 0.6), (0.1, 0.1, 0.1))
+    runs = [record("local", HEAD, f"seed={s}", rounds=r) for s, r in enumerate(accuracies)]
+    data = figure_data(runs, 0.6)
+    assert targets.costs_to_reach(data.main.series[0], 0.6) == {
+        "rounds": [2.0, 3.0],
+        "bytes": [200.0, 300.0],
+        "seconds": [1.0, 1.5],
+    }
+    drawing = targets.costs_to_target(data)
+    assert drawing.rows == [("local", "2 of 3", 2.5, 250.0, 1.25)]
+    assert "60.0% (--target)" in drawing.sentence
+    with pytest.raises(NoData, match=r"no run reaches an accuracy of 95\.0%"):
+        targets.costs_to_target(figure_data(runs, 0.95))
+
+
+def test_clients_are_paired_with_local():
+    runs = [record("local", {"head": (0.5, 0.7)}), record("fedorgp", {"head": (0.9, 0.6)})]
+    drawing = clients.accuracy_per_client(figure_data(runs))
+    assert drawing.rows == [("fedorgp", "head", 0, 0, 0.9, 0.5), ("fedorgp", "head", 0, 1, 0.6, 0.7)]
+    with pytest.raises(NoData, match="no run can be compared with a run of local"):
+        clients.accuracy_per_client(figure_data(runs[1:]))
+
+
+def test_scaling_needs_settings_that_differ_in_one_key():
+    runs = [record("local", HEAD, f"federation.clients={n}", rounds=(n / 100,)) for n in (40, 20)]
+    drawing = scaling.by_clients(figure_data(runs))
+    assert [row[:3] for row in drawing.rows] == [("local", 20.0, 20.0), ("local", 40.0, 40.0)]
+    runs[1] = record("local", HEAD, "federation.clients=20", "train.lr=0.5")
+    with pytest.raises(NoData, match="differ in the number of clients alone"):
+        scaling.by_clients(figure_data(runs))
+
+
+def test_a_metric_that_no_run_has_is_named():
+    run = record("local", HEAD)
+    lacking = {panel.path for panel in lines.GRADIENTS}
+    missing = RunRecord(
+        type(run.run)(*(vars(run.run) | {"lacking": frozenset(lacking)}).values()),
+        *(run.summary, run.accuracy, run.infer),
+    )
+    with pytest.raises(NoData, match="no run has values of /round/gradient_align, /round/gradient_proxy"):
+        lines.gradient_ratios(figure_data([missing]))
+
+
+def test_styles_differ_in_more_than_colour_and_local_is_always_the_same():
+    labels = ["local", *(f"m{i}" for i in range(11))]
+    styles = series_styles(labels)
+    assert len({(style["marker"], str(style["linestyle"])) for style in styles.values()}) == len(labels)
+    assert styles["local"]["color"] == "black"
+    assert styles["m0"]["color"] == COLOURS[0]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_labels_are_drawn_as_they_are(name, tmp_path):
+    [setting] = make_settings([record("local", HEAD)])
+    series = type(setting.series[0])(name, "", setting.series[0].records)
+    data = FigureData([type(setting)("", (series,))], make_verdict([series]))
+    with warnings.catch_warnings(), report_style():
+        warnings.filterwarnings("error", message="The label")
+        drawing = curves.accuracy_by_round(data)
+        assert drawing.figure.legends[0].get_texts()[0].get_text() == label_text(name)
+        list(write_figure(tmp_path, "f", drawing))
+    assert "<script" not in (tmp_path / "f.svg").read_text()
+
+
+def test_the_same_logs_give_the_same_files(tmp_path):
+    data = figure_data([record("local", HEAD)])
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with report_style():
+            files = list(write_figure(tmp_path / name, "f", curves.accuracy_by_round(data)))
+    assert files == ["f.svg", "f.pdf", "f.png", "f.csv"]
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
