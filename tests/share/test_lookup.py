@@ -93,7 +93,7 @@ def test_a_shipped_study_runs_by_its_name(hpcfl):
     done = hpcfl("study", "run", "scalability", *settings, "--cell=clients-fedproto-20-0.2-s0")
     assert done.exit_code == 0, done.output
     assert Path("runs/scalability-small/clients-fedproto-20-0.2-s0.h5").is_file()
-    assert "315 waiting, 1 finished" in hpcfl("study", "status", "scalability", *settings).output
+    assert "393 waiting, 1 finished" in hpcfl("study", "status", "scalability", *settings).output
 
 
 def test_the_catalogue_lists_what_is_shipped(hpcfl):

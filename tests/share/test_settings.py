@@ -112,6 +112,7 @@ def test_what_looks_like_a_claim_is_one():
             "heterogeneity",
             "methods",
             "comparison",
+            "comparison_fmnist",
             "sparse_table1",
             "fedsap_table3",
             "fedsap_table4",

@@ -7,6 +7,7 @@ import pytest
 
 from hpcfl.data.partition import partition
 from hpcfl.federation.run_plan import plan_run
+from hpcfl.methods.baselines import BASELINES
 from hpcfl.methods.catalogue import PROTOTYPE_METHODS, method_spec
 from hpcfl.methods.rules import check_dims
 from hpcfl.methods.spec import PrototypeSpec
@@ -83,22 +84,26 @@ def test_full_cells_can_be_dealt(path):
 
 
 def test_scalability_has_what_it_promises():
-    for scale, seeds, ranks in (("full", 3, {2, 3, 5, 9, 17, 33}), ("small", 2, {2, 3})):
+    """All methods except ablations and controls; those that need one network are in a block of their own."""
+    methods = {
+        name
+        for name, entry in PROTOTYPE_METHODS.items()
+        if not entry.about.startswith("control") and "ablation" not in entry.about and not entry.semi
+    }
+    of_one_network = {name for name in BASELINES if BASELINES[name].equal_networks}
+    blocks = {"clients": methods | {*BASELINES} - of_one_network, "network": of_one_network | {"local"}}
+    for scale, clients, seeds, ranks in (
+        ("full", (20, 40, 50, 80, 100), 3, {2, 3, 5, 9, 17, 33}),
+        ("small", (20, 50, 100), 2, {2, 3}),
+    ):
         cells = read_study(FILES[[path.stem for path in FILES].index("scalability")], scale).cells
-        clients = [cell for cell in cells if cell.block == "clients"]
-        methods = {
-            name
-            for name, entry in PROTOTYPE_METHODS.items()
-            if not entry.about.startswith("control") and "ablation" not in entry.about and not entry.semi
-        }
-        assert {
-            tuple(
-                cell.settings[key]
-                for key in ("method.name", "federation.clients", "federation.participation")
-            )
-            for cell in clients
-        } == {(name, m, p) for name in methods for m in (20, 40, 50, 80, 100) for p in (0.2, 0.5, 1.0)}
-        assert len(clients) == len(methods) * 5 * 3 * seeds
+        for block, names in blocks.items():
+            mine = [cell for cell in cells if cell.block == block]
+            keys = ("method.name", "federation.clients", "federation.participation")
+            assert {tuple(cell.settings[key] for key in keys) for cell in mine} == {
+                (name, m, p) for name in names for m in clients for p in (0.2, 0.5, 1.0)
+            }
+            assert len(mine) == len(names) * len(clients) * 3 * seeds
         for block in ("strong", "weak"):
             mine = {
                 (cell.ranks, cell.config.federation.per_round, cell.config.partition.name)

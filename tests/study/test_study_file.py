@@ -326,4 +326,4 @@ def test_reading_a_study_loads_neither_torch_nor_mpi(tmp_path):
         "print(n, sorted({'torch', 'mpi4py'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "522 []"
+    assert done.stdout.strip() == "1017 []"
