@@ -17,14 +17,14 @@ FLOATS = 16 * 2**20
 class MachineLimits:
     """Measures the limits anew at each call, because other processes slow them down too."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, kind: torch.dtype = torch.float32):
         self.device = device
-        self.a_SS, self.b_SS = torch.randn(2, SIDE, SIDE, device=device)
+        self.a_SS, self.b_SS = torch.randn(2, SIDE, SIDE, device=device, dtype=kind)
         self.c_SS = torch.empty_like(self.a_SS)
         self.x_W, self.y_W = torch.ones(2, FLOATS, device=device)
 
     def multiplications(self) -> float:
-        """Returns FLOP per second of a float32 matrix product."""
+        """Returns FLOP per second of a matrix product."""
         return 2 * SIDE**3 / self._best(lambda: torch.mm(self.a_SS, self.b_SS, out=self.c_SS))
 
     def memory(self) -> float:

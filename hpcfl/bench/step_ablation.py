@@ -49,7 +49,7 @@ def step_parts(networks: Sequence[nn.Module]) -> dict[str, list[Replacement]]:
     """Returns the replacements that take each part of the step out (docs/speed.md explains the parts)."""
     return {
         "weight-update": [(layers, "_weight_gradient", _with_gradient)],
-        "few-rows": [(layers, "FEW_ROWS", 0)],
+        "onednn": [(layers, "ONEDNN", False)],
         "pointwise": [(layers, "_axes", _axes_unless(lambda layer: layer.kernel_size == (1, 1)))],
         "few-outputs": [(layers, "FEW_OUTPUTS", 0)],
         "kernel-entries": [(layers, "conv_axis", _all_taps)],

@@ -89,6 +89,17 @@ def joint(config: str | None, settings: tuple[str, ...], repeats: int, samples: 
 
 
 @bench.command()
+@click.argument("config", required=False)
+@SETTINGS
+@_integer("--samples", 320, least=2, help="Of each client.")
+def profile(config: str | None, settings: tuple[str, ...], samples: int) -> None:
+    """Where the seconds of a client's round go, with the share of the GEMM limit."""
+    from hpcfl.bench.profile import bench_profile
+
+    _exit_with(bench_profile, path=config, settings=settings, samples=samples)
+
+
+@bench.command()
 @click.option("--rounds", default=50, show_default=True, type=click.IntRange(2))
 def exchange(rounds: int) -> None:
     """Cost of empty rounds and of taking a client; run it under mpirun."""
@@ -98,14 +109,21 @@ def exchange(rounds: int) -> None:
 
 
 @bench.command()
-@click.option("--classes", default=200, show_default=True, type=click.IntRange(2, 10_000))
+@click.option("--classes", type=click.IntRange(2, 10_000), help="Only alignment, in several ways.")
 @click.option("--features", default=512, show_default=True, type=click.IntRange(2, 65_536))
-@_integer("--iterations", 500)
-def refine(**sizes: int) -> None:
-    """Prototype alignment: by difference tensor, by Gram matrix, exactly."""
-    from hpcfl.bench.refine import bench_refine
+@_integer("--iterations", 500, help="With --classes.")
+@_integer("--threads", 1, help="Without --classes.")
+def refine(classes: int | None, features: int, iterations: int, threads: int) -> None:
+    """The server's refinements for 10 to 1000 classes.
 
-    sys.exit(bench_refine(**sizes))
+    With --classes: alignment of so many by difference tensor, by Gram matrix, exactly.
+    """
+    from hpcfl.bench.refine import bench_refine
+    from hpcfl.bench.refine_table import bench_refinements
+
+    if classes is None:
+        sys.exit(bench_refinements(features, threads))
+    sys.exit(bench_refine(classes, features, iterations))
 
 
 @bench.command()

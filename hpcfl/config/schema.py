@@ -124,6 +124,9 @@ class LogConfig(Section):
     """Most test samples of each class, over all clients together, whose features are saved."""
 
 
+Threads = Annotated[int, Field(ge=1, le=1024)]
+
+
 class RuntimeConfig(Section):
     placement: Literal["pool", "pinned"] = "pool"
     """pool: ranks that share a device take clients one by one; pinned: each client stays on one rank."""
@@ -133,8 +136,10 @@ class RuntimeConfig(Section):
     """Treat every node as this many, to try communication between nodes on one machine."""
     stall_minutes: Annotated[float, Field(ge=0)] = 0.0
     """Abort and name the ranks if some finish no client for so long while others wait; 0: never."""
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads per client and for the server; changes the last bits of results."""
+    threads: Threads = 1
+    """Threads of each rank; changes the last bits of results."""
+    server_threads: Threads | None = None
+    """Threads of rank 0 while it aggregates and refines; unset: as threads. Changes the last bits too."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device for networks; auto: cuda if there is one. A rank takes the GPU of its local rank."""
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -18,6 +18,7 @@ from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Payload, is_finite
 from hpcfl.log.writer import LogWriter
 from hpcfl.runtime.deadline import Deadline
+from hpcfl.runtime.devices import torch_threads
 
 
 class Server:
@@ -94,7 +95,9 @@ class Server:
             self.diverged_M[upload.client] = upload.diverged
         uploads = [upload for upload in uploads if upload.payload]
         self.algorithm.drop_diverged(self.diverged_M.copy())
-        new = self.algorithm.aggregate(t, current, uploads)
+        runtime = self.plan.config.runtime
+        with torch_threads(runtime.server_threads or runtime.threads):
+            new = self.algorithm.aggregate(t, current, uploads)
         if not isinstance(new, Mapping):
             raise TypeError(f"{self.plan.spec.algorithm}: `aggregate` must return a payload, not {new!r}")
         if not is_finite(new):

@@ -47,6 +47,19 @@ def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None)
     return device
 
 
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Runs the block with this number of threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def free_memory() -> None:
     """Frees the memory of a run that has ended."""
     gc.collect()  # its objects refer to each other

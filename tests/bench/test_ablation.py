@@ -36,19 +36,19 @@ def test_one_part_alone(bench_command):
 def test_what_was_taken_out_is_put_back():
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.ReLU())
     before = list(network)
-    axes, few = layers._axes, layers.FEW_ROWS
+    axes, onednn = layers._axes, layers.ONEDNN
     parts = step_parts([network])
 
     def work() -> None:
         assert list(network) == [before[0], before[2], before[1]]
-        assert (layers.FEW_ROWS, layers._axes is axes) == (0, False)
+        assert (layers.ONEDNN, layers._axes is axes) == (False, False)
         raise ZeroDivisionError
 
     replacements = [*parts[PARTS[1]], *parts["pointwise"], *parts[PARTS[-1]]]
     with pytest.raises(ZeroDivisionError):
         run_without(replacements, work)
     assert list(network) == before
-    assert (layers.FEW_ROWS, layers._axes) == (few, axes)
+    assert (layers.ONEDNN, layers._axes) == (onednn, axes)
 
 
 def test_a_relu_may_change_places_with_a_max_pool():

@@ -102,8 +102,8 @@ class _Log(dict):
         (["step", "--ablate", "--repeats", "1"], "--repeats 1: must be at least 2 with --ablate"),
         (["step", "--ablate", "--set", "train.lr=0"], "train.lr"),
         (
-            ["step", "--ablate", "--samples", "8", "--part", "few-row"],
-            "(nearest: few-rows)",
+            ["step", "--ablate", "--samples", "8", "--part", "few-output"],
+            "(nearest: few-outputs)",
         ),
     ],
 )

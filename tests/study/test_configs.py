@@ -98,12 +98,12 @@ def test_scalability_has_what_it_promises():
     ):
         cells = read_study(FILES[[path.stem for path in FILES].index("scalability")], scale).cells
         for block, names in blocks.items():
-            mine = [cell for cell in cells if cell.block == block]
+            chosen = [cell for cell in cells if cell.block == block]
             keys = ("method.name", "federation.clients", "federation.participation")
-            assert {tuple(cell.settings[key] for key in keys) for cell in mine} == {
+            assert {tuple(cell.settings[key] for key in keys) for cell in chosen} == {
                 (name, m, p) for name in names for m in clients for p in (0.2, 0.5, 1.0)
             }
-            assert len(mine) == len(names) * len(clients) * 3 * seeds
+            assert len(chosen) == len(names) * len(clients) * 3 * seeds
         for block in ("strong", "weak"):
             mine = {
                 (cell.ranks, cell.config.federation.per_round, cell.config.partition.name)

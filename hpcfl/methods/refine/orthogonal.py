@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize
 
 from hpcfl.methods.declarations import declares
 from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.refine.trainable import TrainablePrototypes
 
+EPS = 1e-6
+"""Shorter vectors are divided by this instead of their length."""
 
-def orthogonality(upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor, pull: float, push: float) -> Tensor:
-    """Returns λ_s (1 − s) + γ d, Eq. (5), of a batch of uploaded prototypes.
+
+def orthogonality(
+    upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor, pull: float, push: float
+) -> tuple[Tensor, Tensor]:
+    """Returns λ_s (1 − s) + γ d, Eq. (5), of a batch of uploads, and its gradient by the prototypes.
 
     s is the mean cosine to the prototype of the own class (3), d the mean absolute cosine to the others (4).
     """
-    cosine_BK = normalize(upload_BD, eps=1e-6) @ normalize(proto_KD, eps=1e-6).T
-    own_BK = one_hot(y_B, len(proto_KD)).bool()
-    intra = cosine_BK[own_BK].mean()
-    inter = cosine_BK.masked_fill(own_BK, 0).abs().sum() / (len(y_B) * (len(proto_KD) - 1))
-    return pull * (1 - intra) + push * inter
+    others = max(1, len(proto_KD) - 1)
+    norm_K1 = proto_KD.norm(dim=1, keepdim=True).clamp_min_(EPS)
+    upload_BD, unit_KD = normalize(upload_BD, eps=EPS), proto_KD / norm_K1
+    cosine_BK = upload_BD @ unit_KD.T
+    # ∂L/∂cos, times B
+    slope_BK = (cosine_BK.sign() * (push / others)).where(own_BK == 0, -pull)
+    loss = pull + (slope_BK * cosine_BK).sum() / len(upload_BD)
+    gradient_KD = (slope_BK.T @ upload_BD).div_(len(upload_BD))
+    radial_K1 = (gradient_KD * unit_KD).sum(1, keepdim=True)
+    return loss, gradient_KD.addcmul_(radial_K1, unit_KD, value=-1).div_(norm_K1)
 
 
 @declares(REFINEMENTS["orthogonal"])
 class Orthogonal(TrainablePrototypes):
     """Trainable prototypes with FedORGP's loss."""
 
-    def loss(self, upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
+    def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
         options = self.context.options
-        return orthogonality(upload_BD, y_B, proto_KD, options["pull"], options["push"])
+        return orthogonality(upload_BD, own_BK, proto_KD, options["pull"], options["push"])

@@ -7,25 +7,29 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.declarations import declares
 from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.prototypes import Prototypes, margin_K
 from hpcfl.methods.refine.trainable import TrainablePrototypes
-from hpcfl.methods.sphere import distances
+from hpcfl.methods.sphere import EPS, distances
 
 
-def contrastive(upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor, delta: float) -> Tensor:
-    """Returns Eq. (10): cross-entropy with the logits −(ϕ(P_i^c, P̂^c') + δ·[c' = c]), ϕ Euclidean.
+def contrastive(upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+    """Returns Eq. (10) and its gradient by the prototypes, all in float64.
 
-    With δ = 0 it is the standard contrastive loss (6), with a constant δ Eq. (7). Eq. (5) sums over the
-    uploads; published code, and this, takes the mean.
+    It is the cross-entropy with the logits −(ϕ(P_i^c, P̂^c') + δ·[c' = c]), ϕ Euclidean. With δ = 0 it is the
+    standard contrastive loss (6), with a constant δ Eq. (7). Eq. (5) sums over the uploads; published code,
+    and this, takes the mean. Two equal vectors have no gradient.
     """
-    distance_BK = torch.cdist(upload_BD, proto_KD, compute_mode="donot_use_mm_for_euclid_dist")
-    margin_BK = delta * torch.nn.functional.one_hot(y_B, len(proto_KD))
-    return cross_entropy(-(distance_BK + margin_BK), y_B)
+    square_BK = upload_BD.square().sum(1, keepdim=True) + proto_KD.square().sum(1)
+    distance_BK = square_BK.addmm_(upload_BD, proto_KD.T, alpha=-2).clamp_min_(EPS).sqrt_()
+    log_BK = torch.log_softmax(-(distance_BK + delta * own_BK), 1)
+    loss = -(log_BK * own_BK).sum() / len(upload_BD)
+    # ∂L/∂ϕ ÷ ϕ, since ∂ϕ/∂P̂ = (P̂ − P)/ϕ
+    slope_BK = (own_BK - log_BK.exp_()).div_(distance_BK).div_(len(upload_BD))
+    return loss, (slope_BK.sum(0)[:, None] * proto_KD).addmm_(slope_BK.T, upload_BD, alpha=-1)
 
 
 def separation(uploads: Sequence[Upload], margin: str) -> float:
@@ -53,8 +57,8 @@ class Tgp(TrainablePrototypes):
     def delta(self) -> float:
         return 0.0 if math.isnan(self.stats.delta) else self.stats.delta
 
-    def loss(self, upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
-        return contrastive(upload_BD, y_B, proto_KD, self.delta)
+    def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
+        return contrastive(upload_BD, own_BK, proto_KD, self.delta)
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         options = self.context.options

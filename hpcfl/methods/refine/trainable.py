@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from hpcfl.methods.aggregate import Upload
 from hpcfl.methods.context import MethodContext
 from hpcfl.methods.parts import ServerOptions
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Refinement
+from hpcfl.methods.refine.server_network import ServerNetwork
 from hpcfl.utils import seeds
 
 
 class TrainablePrototypes(Refinement):
-    """Trainable embeddings P̃ of the K classes and F: Linear(d, d), ReLU, Linear(d, d) (FedTGP, Fig. 3).
+    """The outputs of a server network, which is kept across rounds.
 
-    They persist across rounds. Every round trains them by SGD on all uploaded prototypes, with the clients'
-    learning rate and batch size unless the server has its own. Without F (`server_network`) the embeddings
-    are the prototypes.
+    Every round trains it by SGD on all uploaded prototypes, with the clients' learning rate and batch size
+    unless the server has its own. The loss and its gradient by the prototypes are computed in float64, and
+    nothing waits for a value on the device before the end of the round.
     """
 
     Options = ServerOptions
@@ -30,62 +29,47 @@ class TrainablePrototypes(Refinement):
 
     def __init__(self, context: MethodContext):
         super().__init__(context)
-        rng = torch.Generator().manual_seed(seeds.key(context.seed, "server network"))
-        classes, width = context.classes, context.features
-        bound = 1 / math.sqrt(width)  # torch's default for Linear; N(0, 1) is that of Embedding
-        initial = {"table": torch.randn(classes, width, generator=rng)}
-        if context.options["server_network"]:
-            for name, shape in {
-                "w1": (width, width),
-                "b1": (width,),
-                "w2": (width, width),
-                "b2": (width,),
-            }.items():
-                initial[name] = (2 * torch.rand(*shape, generator=rng) - 1) * bound
-        self.weights = {name: value.to(context.device).requires_grad_() for name, value in initial.items()}
+        self.network = ServerNetwork(context)
 
     def state(self) -> dict[str, Tensor]:
-        return {name: weight.detach() for name, weight in self.weights.items()}
-
-    def prototypes(self) -> Tensor:
-        """Returns P̂ = F(P̃), [K, D], zero outside the masks."""
-        rows_KD, mask_KD = self.weights["table"], self.context.mask_KD
-        if self.context.options["server_network"]:
-            hidden_KD = linear(rows_KD, self.weights["w1"], self.weights["b1"]).relu()
-            rows_KD = linear(hidden_KD, self.weights["w2"], self.weights["b2"])
-        return rows_KD if mask_KD is None else rows_KD * mask_KD
+        return dict(self.network.weights)
 
     def initial(self) -> Prototypes:
         """Returns F(P̃) before any training: what the algorithm boxes of both papers send first."""
-        with torch.no_grad():
-            value_KD = self.prototypes().detach().clone()
+        return self._prototypes()
+
+    def _prototypes(self) -> Prototypes:
+        value_KD = self.network.forward().clone()
         return Prototypes(value_KD, torch.ones(len(value_KD), dtype=torch.bool, device=value_KD.device))
 
-    def loss(self, upload_BD: Tensor, y_B: Tensor, proto_KD: Tensor) -> Tensor:
-        """Returns the loss of a batch of uploaded prototypes with classes `y_B`."""
+    def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the loss of a batch of uploaded prototypes, and its gradient by the global ones.
+
+        `own_BK` is 1 for the class of each upload, else 0.
+        """
         raise NotImplementedError
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Trains on the uploads of round t and returns all K classes; absent ones serve as negatives only."""
         self.skip_round()
-        upload_RD = torch.cat([upload.prototypes.value_KD[upload.prototypes.present_K] for upload in uploads])
-        y_R = torch.cat([upload.prototypes.present_K.nonzero()[:, 0] for upload in uploads])
-        weights, options = list(self.weights.values()), self.context.options
+        options, rows = self.context.options, [upload.prototypes for upload in uploads]
+        upload_RD = torch.cat([each.value_KD[each.present_K] for each in rows]).double()
+        one_hot_KK = torch.eye(self.context.classes, dtype=torch.float64, device=upload_RD.device)
+        own_RK = torch.cat([one_hot_KK[each.present_K] for each in rows])
         lr = options["server_lr"] or self.context.lr
         batch_size = options["server_batch"] or self.context.batch_size
+        total = upload_RD.new_zeros(())
         for epoch in range(options["server_epochs"]):
-            order_R = torch.from_numpy(
-                seeds.generator(self.context.seed, "server shuffle", t, epoch).permutation(len(y_R))
+            shuffle = seeds.generator(self.context.seed, "server shuffle", t, epoch)
+            order_R = torch.from_numpy(shuffle.permutation(len(upload_RD))).to(upload_RD.device)
+            batches = zip(
+                upload_RD[order_R].split(batch_size), own_RK[order_R].split(batch_size), strict=True
             )
-            total = 0.0
-            for rows_B in order_R.to(y_R.device).split(batch_size):
-                loss = self.loss(upload_RD[rows_B], y_R[rows_B], self.prototypes())
-                gradients = torch.autograd.grad(loss, weights)
-                with torch.no_grad():
-                    torch._foreach_add_(weights, gradients, alpha=-lr)
-                total += loss.item() * len(rows_B)
+            total.zero_()
+            for upload_BD, own_BK in batches:
+                loss, gradient_KD = self.loss(upload_BD, own_BK, self.network.forward().double())
+                self.network.step(gradient_KD.float(), lr)
+                total.add_(loss, alpha=len(upload_BD))
                 self.stats.iterations += 1
-            self.stats.loss = total / len(y_R)
-        with torch.no_grad():
-            trained_KD = self.prototypes().detach().clone()
-        return Prototypes(trained_KD, torch.ones_like(new.present_K))
+        self.stats.loss = total.item() / len(upload_RD)
+        return self._prototypes()
