@@ -40,11 +40,19 @@ def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None)
     torch.set_num_threads(runtime.threads)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = torch.device(device_for(on or runtime.device, local_rank, count))
-    torch.use_deterministic_algorithms(device.type == "cuda")
+    use_deterministic_algorithms(device.type == "cuda")
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.allow_tf32 = False
     return device
+
+
+def use_deterministic_algorithms(wanted: bool) -> None:
+    """Sets torch's flag if it differs: the call imports torch's compiler, half of a rank's start-up."""
+    import torch
+
+    if torch.are_deterministic_algorithms_enabled() != wanted:
+        torch.use_deterministic_algorithms(wanted)
 
 
 @contextmanager
@@ -88,7 +96,7 @@ def preserve_torch_settings() -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(deterministic)
+            use_deterministic_algorithms(deterministic)
             torch.backends.cudnn.allow_tf32 = tf32
 
 

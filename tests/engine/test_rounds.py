@@ -15,6 +15,7 @@ from hpcfl.federation.participants import select_participants
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.reader import read_log
 from hpcfl.log.schema import BASE_METRICS
+from hpcfl.methods import aggregate
 from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.models.network import build_network
 from hpcfl.training import local_client
@@ -176,6 +177,18 @@ def test_the_log_says_which_libraries_made_its_numbers(run):
     attributes = run("federation.rounds=1").attributes
     for name in ("hpcfl", "torch", "numpy", "scipy", "h5py", "mpi4py"):
         assert attributes[f"version_{name}"] == version(name)
+
+
+@pytest.mark.parametrize(("setting", "threads"), [("2", 2), (None, 1)])
+def test_the_server_has_its_own_number_of_threads(run, monkeypatch, setting, threads):
+    """Only while it aggregates; without the key it has the threads of every rank."""
+    seen, means = set(), aggregate.mean
+    monkeypatch.setattr(
+        aggregate, "mean", lambda uploads: (seen.add(torch.get_num_threads()), means(uploads))[1]
+    )
+    log = run("method.aggregate=mean", *([f"runtime.server_threads={setting}"] if setting else []))
+    assert (seen, torch.get_num_threads()) == ({threads}, 1)
+    assert log.config.runtime.server_threads == (threads if setting else None)
 
 
 def test_with_partial_participation_divergence_of_all_takes_several_rounds(run):

@@ -1,7 +1,11 @@
+import subprocess
+import sys
+
 import pytest
+import torch
 
 from hpcfl.errors import BadInput
-from hpcfl.runtime.devices import device_for
+from hpcfl.runtime.devices import device_for, torch_threads
 
 
 @pytest.mark.parametrize(
@@ -21,3 +25,24 @@ def test_the_device_follows_the_local_rank(setting, local_rank, count, device):
 def test_cuda_where_there_is_none_is_bad_input():
     with pytest.raises(BadInput, match="no CUDA device"):
         device_for("cuda", 0, 0)
+
+
+def test_the_start_of_a_rank_does_not_load_the_compiler_of_torch():
+    """It would take half of the start-up."""
+    program = (
+        "import sys; from hpcfl.config.schema import RuntimeConfig; "
+        "from hpcfl.runtime.devices import set_up_torch, use_deterministic_algorithms; "
+        "set_up_torch(RuntimeConfig(), 0, on='cpu'); "
+        "print(sorted({'torch._dynamo', 'torch._inductor', 'sympy'} & set(sys.modules))); "
+        "import torch; use_deterministic_algorithms(True); "
+        "print(torch.are_deterministic_algorithms_enabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "True"]
+
+
+def test_threads_are_set_for_a_while():
+    before = torch.get_num_threads()
+    with torch_threads(before + 2):
+        assert torch.get_num_threads() == before + 2
+    assert torch.get_num_threads() == before
