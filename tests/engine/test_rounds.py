@@ -182,10 +182,13 @@ def test_the_log_says_which_libraries_made_its_numbers(run):
 @pytest.mark.parametrize(("setting", "threads"), [("2", 2), (None, 1)])
 def test_the_server_has_its_own_number_of_threads(run, monkeypatch, setting, threads):
     """Only while it aggregates; without the key it has the threads of every rank."""
-    seen, means = set(), aggregate.mean
-    monkeypatch.setattr(
-        aggregate, "mean", lambda uploads: (seen.add(torch.get_num_threads()), means(uploads))[1]
-    )
+    seen, mean = set(), aggregate.mean
+
+    def count_threads(uploads):
+        seen.add(torch.get_num_threads())
+        return mean(uploads)
+
+    monkeypatch.setattr(aggregate, "mean", count_threads)
     log = run("method.aggregate=mean", *([f"runtime.server_threads={setting}"] if setting else []))
     assert (seen, torch.get_num_threads()) == ({threads}, 1)
     assert log.config.runtime.server_threads == (threads if setting else None)
