@@ -98,7 +98,10 @@ def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
     type=click.FloatRange(0, 1, min_open=True),
     help="Accuracy whose cost is shown, as 0.9. [default: 90% of the best]",
 )
-def report(runs: tuple[str, ...], out: str, title: str | None, target: float | None) -> None:
+@click.option("--reference", metavar="FILE", help="Published numbers to compare with: docs/report.md.")
+def report(
+    runs: tuple[str, ...], out: str, title: str | None, target: float | None, reference: str | None
+) -> None:
     """Write figures, tables and a page about runs, or about a study by its directory.
 
     DIR/index.html is one page that needs no network; figures (SVG, PDF, PNG, CSV), tables (Markdown, LaTeX,
@@ -106,4 +109,4 @@ def report(runs: tuple[str, ...], out: str, title: str | None, target: float | N
     """
     from hpcfl.report.command import print_report
 
-    print_report(runs, out, title, target)
+    print_report(runs, out, title, target, reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -31,6 +32,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
         comm.round = min(t + 1, settings.rounds)
         with stopwatch.part("comm"):
             flags, new = _broadcast(ctx, flags, server)
+            worker.round_start = time.perf_counter()
             if new is not None:
                 current = new
                 worker.receive(current)

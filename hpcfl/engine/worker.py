@@ -49,6 +49,8 @@ class Worker:
         self.sent: tuple[int, Selection] = -1, ()
         """A round, and the test samples whose features are sent after it."""
         self.cpu_on_clients, self.cpu_reported = 0.0, time.process_time()
+        self.round_start = time.perf_counter()
+        """When the broadcast of the current round was there."""
 
     def receive(self, download: Payload) -> None:
         """Takes a new download; it is applied to a client when that is loaded."""
@@ -81,6 +83,7 @@ class Worker:
             else:
                 self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
             client.metrics["seconds"] = time.perf_counter() - start
+            client.metrics["started"] = start - self.round_start
         self.cpu_on_clients += time.process_time() - cpu
         return ClientUpload(i, client.bound.diverged, {} if client.bound.diverged else upload)
 

@@ -146,6 +146,14 @@ BASE_METRICS = (
         kind="measured",
     ),
     declare(
+        "/client/started",
+        "round client",
+        "f8",
+        "time from the round's broadcast to the start of its training; NaN: did not take part",
+        trained("started"),
+        kind="measured",
+    ),
+    declare(
         "/client/rank", "round client", "i4", "rank that trained it; -1: did not take part", kind="measured"
     ),
     declare("/clients/architecture", "client", STRING, "name of the network"),

@@ -13,6 +13,7 @@ from hpcfl.report.figures.files import write_figure
 from hpcfl.report.figures.style import report_style
 from hpcfl.report.page import PageFigure, headline, inline_svg, page_runs, render_page
 from hpcfl.report.records import Records, RunRecord, read_records
+from hpcfl.report.reference import read_reference, reference_table
 from hpcfl.report.series import Setting, make_settings
 from hpcfl.report.table_formats import FORMATS, one_line
 from hpcfl.report.tables import make_tables
@@ -21,14 +22,19 @@ from hpcfl.report.verdict_text import print_verdict
 from hpcfl.utils.formatting import plural, print_line
 
 
-def print_report(paths: Sequence[str], out: str, title: str | None, target: float | None) -> None:
+def print_report(
+    paths: Sequence[str], out: str, title: str | None, target: float | None, reference: str | None
+) -> None:
     """Writes a report to a directory, and prints what was passed over, the verdict, and where the page is."""
+    numbers = read_reference(Path(reference)) if reference is not None else []
     records = read_records(paths)
     for problem in records.problems:
         print_line(f"passed over: {problem}")
     settings = make_settings(records.runs)
     verdict = make_verdict([series for setting in settings for series in setting.series])
     report = Report(records, settings, verdict, one_line(title or records.study or "Report"), target)
+    if numbers:
+        report.tables.append(reference_table(numbers, settings))
     files = replace_files(Path(out), "report", report.title, report.write)
     print_verdict(verdict)
     figures = sum(name.endswith(".svg") for name in files)
@@ -49,13 +55,13 @@ class Report:
     ) -> None:
         self.records, self.settings, self.verdict = records, settings, verdict
         self.title, self.target = title, target
+        self.tables = make_tables(settings, verdict)
 
     def write(self, directory: Path) -> Iterator[str]:
         """Writes all files into an empty directory and yields their names."""
         for folder in ("figures", "tables", "configs"):
             (directory / folder).mkdir()
-        tables = make_tables(self.settings, self.verdict)
-        for table in tables:
+        for table in self.tables:
             for suffix, to_text in FORMATS.items():
                 name = f"tables/{table.name}.{suffix}"
                 (directory / name).write_text(to_text(table), encoding="utf-8")
@@ -83,7 +89,7 @@ class Report:
             series=sum(len(setting.series) for setting in self.settings),
             verdict=self.verdict,
             headline=headline(self.verdict),
-            tables=tables,
+            tables=self.tables,
             figures=figures,
             toggles=[(label, style["gid"], style["color"]) for label, style in data.styles.items()],
             runs=page_runs(self.records.runs, configs),

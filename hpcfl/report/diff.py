@@ -6,6 +6,7 @@ from hpcfl.config.identity import difference
 from hpcfl.errors import printable
 from hpcfl.log.compare import common_results, compare_runs
 from hpcfl.log.reader import Run, read_log
+from hpcfl.log.schema import BY_PATH
 from hpcfl.utils.formatting import plural
 
 EQUAL, DIFFERENT = 0, 1
@@ -22,7 +23,7 @@ def print_diff(one: str, other: str) -> int:
     found, compared = compare_runs(a, b), len(common_results(a, b))
     if found is None:
         print(f"equal: {plural(a.rounds_done, 'round')}, {compared} datasets, bit for bit")
-        if only_one := sorted(a.lacking ^ b.lacking):
+        if only_one := sorted(p for p in a.lacking ^ b.lacking if BY_PATH[p].kind == "result"):
             print(f"not compared, because only one of them has it: {', '.join(only_one)}")
         return EQUAL
     print(printable(f"different: first in {found}"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcfl.log.reader import read_log
+from hpcfl.log.reader import Run, read_log
 from tests.helpers.cases import CASES, FEW_RANKS, METHODS, STUDY, WAYS, prepare_images, run_cases, runs
 from tests.helpers.digests import known_digests, machine, read_digests
 from tests.helpers.mpi import ROOT, mpich, open_mpi
@@ -78,10 +78,21 @@ def test_equal_bits(alone: Path, root: Path, tmp_path: Path, kind: str, ranks: i
         assert len(set(client[client >= 0])) <= 1, "a pinned client moved"
     assert set(run["/client/rank"].ravel()) <= set(range(1, ranks))
     assert (run["/client/seconds"] > 0).all()
+    assert_one_client_at_a_time(run)
     if ranks <= FEW_RANKS:
         _a_study_and_a_guest_too(done.stdout, tmp_path, ranks, alone / "full.h5")
     if ranks == 3:
         assert_known_digests(tmp_path)
+
+
+def assert_one_client_at_a_time(run: Run) -> None:
+    """Each rank begins a client's training after it has ended that of the one before, within the round."""
+    columns = (run[f"/client/{name}"] for name in ("rank", "started", "seconds"))
+    for ranks, started, seconds in zip(*columns, strict=True):
+        for rank in set(ranks):
+            order = np.flatnonzero(ranks == rank)[np.argsort(started[ranks == rank])]
+            assert (started[order] >= 0).all()
+            assert (started[order][1:] >= (started + seconds)[order][:-1]).all()
 
 
 def _a_study_and_a_guest_too(said: str, tmp_path: Path, ranks: int, full: Path) -> None:

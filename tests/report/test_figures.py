@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 import pytest
 
-from hpcfl.report.figures import clients, curves, lines, scaling, targets
+from hpcfl.report.figures import clients, curves, gantt, lines, scaling, targets
 from hpcfl.report.figures.drawing import FigureData, NoData
 from hpcfl.report.figures.files import write_figure
 from hpcfl.report.figures.style import COLOURS, label_text, report_style, series_styles
-from hpcfl.report.records import RunRecord
+from hpcfl.report.records import RunRecord, read_records
 from hpcfl.report.series import make_settings
 from hpcfl.report.verdict import make_verdict
 from tests.helpers.records import record
@@ -116,3 +116,13 @@ def test_the_same_logs_give_the_same_files(tmp_path):
     assert files == ["f.svg", "f.pdf", "f.png", "f.csv"]
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_the_gantt_chart_has_a_bar_for_each_client_of_the_last_round(study):
+    records = read_records([str(study / "clients-fedproto-4-s0.h5")]).runs
+    drawing = gantt.training_of_clients(figure_data(records))
+    run = records[0].read("/client/started", "/client/seconds")
+    want = zip(range(4), run["/client/started"][-1], run["/client/seconds"][-1], strict=True)
+    assert [(row[2], *row[4:]) for row in drawing.rows] == list(want)
+    assert {row[1] for row in drawing.rows} == {0}
+    assert (np.diff(sorted(run["/client/started"][-1])) > 0).all()

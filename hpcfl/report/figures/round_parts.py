@@ -6,10 +6,9 @@ import numpy as np
 
 from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, curve, shown
-from hpcfl.report.figures.style import COLOURS, MAX_LABEL, add_legend, label_text, new_figure
+from hpcfl.report.figures.style import COLOURS, HATCHES, MAX_LABEL, add_legend, label_text, new_figure
 
 PART_WORDS = {"comm": "communicate", "refine": "aggregate, refine"}
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
 
 
 def parts_of_a_round(data: FigureData) -> Drawing:
