@@ -91,7 +91,7 @@ def test_several_runs_fit_80_columns_without_cutting_a_number(hpcfl, monkeypatch
 
 def test_a_killed_run_is_unfinished_and_one_with_a_job_is_running(hpcfl):
     log = new_log(Path("killed.h5"))
-    names = "host nodes cores mpi ranks device placement arena method end".split()
+    names = ["host", "nodes", "cores", "mpi", "ranks", "device", "placement", "arena", "method", "end"]
     log.attributes.update(dict.fromkeys(names, ""))
     add(log)
     hpcfl("train", *SHORT, "--out", "b.h5")
