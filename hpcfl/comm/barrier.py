@@ -57,6 +57,8 @@ class Barrier:
         self.waiting_since = 0.0
         self.awaited_leaders: list[int] = []
         self.last_heard = dict.fromkeys(self.peers, 0.0)
+        self.trained_elsewhere = {rank: np.zeros(len(ranks), np.int64) for rank, ranks in self._others()}
+        """On rank 0, by leader of another node: the window's `trained` as last reported."""
         self.last_alive = 0.0
         self.pending_sends: list[MPI.Request] = []
 
@@ -93,6 +95,15 @@ class Barrier:
         elsewhere = [rank for leader in self.awaited_leaders for rank in self.ranks_by_leader[leader]]
         return on_node or elsewhere, since
 
+    def _others(self) -> list[tuple[int, list[int]]]:
+        """Returns the leaders that this rank exchanges messages with, and their nodes' ranks."""
+        return [(rank, self.ranks_by_leader[rank]) for rank in self.peers]
+
+    def num_trained(self, round_: int) -> int:
+        """Returns how many clients all ranks have trained in a round, as far as rank 0 knows."""
+        elsewhere = np.concatenate([self.window.trained, *self.trained_elsewhere.values()])
+        return int((elsewhere & 0xFFFFFFFF)[elsewhere >> 32 == round_].sum())
+
     def _sync_leaders(self) -> None:
         """A barrier of the leaders: rank 0 hears from each of them, then releases them all."""
         if self.world.rank > 0:
@@ -111,24 +122,25 @@ class Barrier:
         if self.world.rank == 0:
             self._send_to_peers(ARRIVED_TAG)
 
-    def _send_to_peers(self, tag: int) -> None:
-        """Starts sending an empty message to every peer."""
+    def _send_to_peers(self, tag: int, body: np.ndarray | None = None) -> None:
+        """Starts sending a small message to every peer; without a body it is empty."""
         self.pending_sends = [request for request in self.pending_sends if not request.Test()]
-        empty = np.empty(1, dtype=np.int8)
-        self.pending_sends += [self.world.Isend([empty, 0, MPI.BYTE], rank, tag) for rank in self.peers]
+        message = np.empty(0, dtype=np.int64) if body is None else body
+        self.pending_sends += [self.world.Isend([message, MPI.INT64_T], rank, tag) for rank in self.peers]
 
     def mark_alive(self) -> None:
         """Increments this rank's alive counter; every ALIVE_INTERVAL also sends its peers an alive message.
 
+        To rank 0 the message says how many clients the node's ranks have trained.
         The probe also drives MPI's progress: with OFI, what a rank has sent may leave only in later MPI
         calls, and a waiting rank makes no others (a run hung without it).
         """
         self.window.alive[self.window.rank] += 1
         self.world.Iprobe(tag=ALIVE_TAG)
         now = time.perf_counter()
-        if self.stall_seconds and self.peers and now - self.last_alive > ALIVE_INTERVAL:
+        if self.peers and now - self.last_alive > ALIVE_INTERVAL and (self.stall_seconds or self.world.rank):
             self.last_alive = now
-            self._send_to_peers(ALIVE_TAG)
+            self._send_to_peers(ALIVE_TAG, self.window.trained.copy())
 
     def sleep_until(self, done: Callable[[], bool], longest: float = LONGEST_SLEEP) -> None:
         """Sleeps until `done()`; raises Fatal naming the stalled ranks once the time limit has passed."""
@@ -138,6 +150,7 @@ class Barrier:
             self.mark_alive()
             self.check_peers()
             now = time.perf_counter()
+            self._receive_alive(now)
             if self.stall_seconds:
                 changed = self.window.alive != seen
                 seen[changed] = self.window.alive[changed]
@@ -149,13 +162,16 @@ class Barrier:
                     self._report_stalled(stalled)
             time.sleep(min(longest, max(SHORTEST_SLEEP, (now - start) / 10)))
 
-    def _silent_peers(self, start: float, now: float) -> list[int]:
-        """Returns the peers that have sent no alive message within the time limit."""
-        empty = np.empty(1, dtype=np.int8)
+    def _receive_alive(self, now: float) -> None:
+        """Receives the alive messages that have arrived."""
         for rank in self.peers:
             while self.world.Iprobe(rank, ALIVE_TAG):
-                self.world.Recv([empty, 0, MPI.BYTE], rank, ALIVE_TAG)
-                self.last_heard[rank] = now
+                message = np.zeros(len(self.ranks_by_leader[rank]), dtype=np.int64)
+                self.world.Recv([message, MPI.INT64_T], rank, ALIVE_TAG)
+                self.last_heard[rank], self.trained_elsewhere[rank] = now, message
+
+    def _silent_peers(self, start: float, now: float) -> list[int]:
+        """Returns the peers that have sent no alive message within the time limit."""
         limit = self.stall_seconds + OTHER_NODE_GRACE + self.node * ALIVE_INTERVAL
         return [rank for rank, heard in self.last_heard.items() if now - max(heard, start) > limit]
 

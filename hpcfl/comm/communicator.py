@@ -67,6 +67,10 @@ class Communicator(ABC):
     """The current round, from 1; read by the heartbeat."""
     part: str = "start"
     """The current part of the round, named as its seconds in the log; read by the heartbeat."""
+    selected: int = 0
+    """Clients selected for the current round; read by the heartbeat."""
+    trained: tuple[int, int] = 0, 0
+    """A round, and the clients that this rank has trained in it."""
 
     @property
     def is_server(self) -> bool:
@@ -128,6 +132,14 @@ class Communicator(ABC):
     def missing_ranks(self) -> tuple[list[int], float]:
         """Returns the ranks that this one waits for, and since when (Unix time); any thread may call it."""
         return [], 0.0
+
+    def count_trained(self, clients: int) -> None:
+        """Tells rank 0 how many clients this rank has trained in the current round."""
+        self.trained = self.round, clients
+
+    def num_trained(self) -> int:
+        """Returns on rank 0 the clients trained in the current round, as far as known; for any thread."""
+        return self.trained[1] if self.trained[0] == self.round else 0
 
     def raise_first(self, problem: BadInput | None) -> None:
         """Raises the problem of the lowest rank that has one on every rank; collective."""

@@ -118,6 +118,14 @@ class MpiCommunicator(Communicator):
     def missing_ranks(self) -> tuple[list[int], float]:
         return self.barrier.missing_ranks() if self.barrier else ([], 0.0)
 
+    def count_trained(self, clients: int) -> None:
+        assert self.barrier is not None
+        self.barrier.window.count_trained(self.round, clients)
+
+    def num_trained(self) -> int:
+        counted = self.barrier.num_trained(self.round) if self.barrier else 0
+        return max(counted, super().num_trained())  # after the gather all are trained
+
     def allgather_object(self, value: Any) -> list[Any]:
         self._wait_for_all()
         return self.comm.allgather(value)

@@ -30,12 +30,13 @@ class SharedWindow:
     """The int64 values that the ranks of a node share.
 
     `arrived` is the last barrier generation that each rank has reached, `alive` each rank's alive counter,
-    `released` the last generation that the node's leader has released; `counters` start at 0.
+    `released` the last generation that the node's leader has released, `trained` each rank's clients trained
+    in a round (round · 2³² + clients); `counters` start at 0.
     """
 
     def __init__(self, comm: MPI.Intracomm, counters: int):
         self.rank, ranks = comm.rank, comm.size
-        self.shared = SharedBytes(comm, 8 * (2 * ranks + 1 + counters))
+        self.shared = SharedBytes(comm, 8 * (3 * ranks + 1 + counters))
         values = self.shared.bytes.view(np.int64)
         if comm.rank == 0:
             values[:] = 0
@@ -44,7 +45,8 @@ class SharedWindow:
         self.sync()
         self.arrived, self.alive = values[:ranks], values[ranks : 2 * ranks]
         self.released = values[2 * ranks :][:1]
-        self.first_counter = 2 * ranks + 1
+        self.trained = values[2 * ranks + 1 : 3 * ranks + 1]
+        self.first_counter = 3 * ranks + 1
         self.counters = values[self.first_counter :]
 
     def sync(self) -> None:
@@ -58,6 +60,10 @@ class SharedWindow:
         window.Fetch_and_op(increment, value, 0, 8 * (self.first_counter + counter), MPI.SUM)
         window.Flush(0)
         return int(value[0])
+
+    def count_trained(self, round_: int, clients: int) -> None:
+        """Sets how many clients this rank has trained in a round."""
+        self.trained[self.rank] = (round_ << 32) + clients
 
     def read_counter(self, counter: int) -> int:
         """Returns a counter's value, which may be slightly out of date."""

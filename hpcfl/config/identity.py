@@ -7,7 +7,7 @@ released, must not change: a key that is to behave otherwise gets a new value, o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -69,6 +69,14 @@ def difference(there: Config, here: Config, names: tuple[str, str] = ("there", "
         return ""
     key = changed[0]
     return f"{key} = {old.get(key)!r} {names[0]}, {new.get(key)!r} {names[1]}{more}"
+
+
+def differing(configs: Sequence[Config]) -> dict[str, list[Any]]:
+    """Returns every key in which runs differ, with its value in each of them."""
+    all_values = [dict(_values(config)) for config in configs]
+    names = dict.fromkeys(key for values in all_values for key in values)
+    by_key = {key: [values.get(key) for values in all_values] for key in names}
+    return {key: found for key, found in by_key.items() if len({_text(value) for value in found}) > 1}
 
 
 def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from rich.table import Column
 
 from hpcfl.comm.launcher import Launcher
 from hpcfl.errors import printable
+from hpcfl.log.heartbeat import Heartbeat
 from hpcfl.utils.formatting import format_bytes, format_percent, print_line
 
-WIDE = 100
+MAX_SILENCE = 60.0
+"""Seconds without a line after which a line says how far the round is."""
+WIDE = 120
 """Columns of a terminal on which there is room for a bar."""
 
 
@@ -34,11 +38,20 @@ def describe_row(row: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
+def describe_heartbeat(heartbeat: Heartbeat) -> str:
+    """Returns how many of a round's clients are trained, and what else rank 0 does."""
+    if not heartbeat.round:
+        return "starting"
+    part = "" if heartbeat.part == "train" else f", {heartbeat.part}"
+    return f"{heartbeat.trained}/{heartbeat.selected} clients trained{part}"
+
+
 class ProgressLines:
-    """One plain line per round."""
+    """One plain line per round, and one a minute within a longer round."""
 
     def __init__(self, rounds: int):
         self.rounds = rounds
+        self.last_line = time.monotonic()
 
     def __enter__(self) -> ProgressLines:
         return self
@@ -47,10 +60,17 @@ class ProgressLines:
         pass
 
     def print(self, text: str) -> None:
+        self.last_line = time.monotonic()
         print_line(text)
 
     def show_row(self, t: int, row: Mapping[str, Any]) -> None:
         self.print(f"round {t + 1}/{self.rounds}  {describe_row(row)}")
+
+    def show_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Shows progress within a round; called every few seconds, by a thread."""
+        if time.monotonic() - self.last_line >= MAX_SILENCE:
+            number = f"round {heartbeat.round}/{self.rounds}  " if heartbeat.round else ""
+            self.print(number + describe_heartbeat(heartbeat))
 
 
 class NoProgress(ProgressLines):
@@ -59,9 +79,12 @@ class NoProgress(ProgressLines):
     def print(self, text: str) -> None:
         pass
 
+    def show_heartbeat(self, heartbeat: Heartbeat) -> None:
+        pass
+
 
 class ProgressBar(ProgressLines):
-    """A progress bar, drawn only after each round, so that an error stays the last line."""
+    """A progress bar of one line, drawn after each round and with each heartbeat."""
 
     def __init__(self, rounds: int, console: Console):
         super().__init__(rounds)
@@ -72,16 +95,18 @@ class ProgressBar(ProgressLines):
             "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
         )
         left = TimeRemainingColumn(table_column=Column(no_wrap=True))
+        clients = TextColumn("{task.fields[clients]}", table_column=Column(no_wrap=True))
         self.progress = Progress(
-            number, *bar, description, left, console=console, auto_refresh=False, expand=True
+            number, clients, *bar, description, left, console=console, auto_refresh=False, expand=True
         )
-        self.task = self.progress.add_task("starting", total=rounds)
+        self.task = self.progress.add_task("starting", total=rounds, clients="")
 
     def __enter__(self) -> ProgressLines:
         self.progress.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.progress.update(self.task, clients="")
         self.progress.stop()
 
     def print(self, text: str) -> None:
@@ -89,7 +114,12 @@ class ProgressBar(ProgressLines):
         self.progress.console.print(safe, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def show_row(self, t: int, row: Mapping[str, Any]) -> None:
-        self.progress.update(self.task, completed=t + 1, description=describe_row(row), refresh=True)
+        description = describe_row(row)
+        self.progress.update(self.task, completed=t + 1, description=description, clients="", refresh=True)
+
+    def show_heartbeat(self, heartbeat: Heartbeat) -> None:
+        if heartbeat.round:
+            self.progress.update(self.task, clients=describe_heartbeat(heartbeat), refresh=True)
 
 
 def choose_display(rounds: int, launcher: Launcher | None) -> ProgressLines:

@@ -56,6 +56,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
                 _finish_checkpoint(ctx, server)
             return flags
         participants = select_participants(config.seed, t, settings.clients, settings.per_round)
+        comm.selected = len(participants)
         if server:
             server.open_row(t, participants, current)
         checkpoints.mark_changed(set(participants.tolist()) & set(queue.clients))
@@ -64,6 +65,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
             uploads = encode_uploads(ctx.upload_codec, _train(ctx, worker, t, mine))
             own_flags = ControlFlags.SIGNAL if ctx.stop_requested() else ControlFlags.GO
             flags, messages = comm.gather(own_flags, uploads)
+            comm.trained = comm.round, comm.selected
             del uploads  # networks are large, and the next ones need the memory
         with stopwatch.part("evaluate"):  # while rank 0 aggregates
             if config.evaluates(t):
@@ -83,9 +85,11 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
 
 def _train(ctx: RunContext, worker: Worker, t: int, clients: Iterable[int]) -> Iterator[ClientUpload]:
     """Yields the uploads of the clients that this rank trains; a checkpoint gets their old states first."""
-    for i in clients:
+    for number, i in enumerate(clients, start=1):
         ctx.checkpoint_writer.save_before_change(i)
-        yield worker.train_client(t, i)
+        upload = worker.train_client(t, i)
+        ctx.comm.count_trained(number)
+        yield upload
 
 
 def _finish_checkpoint(ctx: RunContext, server: Server | None) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcfl.checkpoint.store import CheckpointStore, checkpoint_directory
 from hpcfl.comm.communicator import Communicator, ControlFlags
@@ -87,10 +87,15 @@ def run_federation(
                 verify_images(plan.data)
         if display and comm.size > 1 and "torch" not in sys.modules:
             display.print(f"hpcfl: starting {comm.size} ranks")
-        with display or nullcontext(), HeartbeatThread(path, comm) if display else nullcontext():
+        with display or nullcontext(), _heartbeat(path, comm, display):
             return _run(comm, plan, RunFiles(path, name, fresh, existing), hooks, display)
     finally:
         lock.release()
+
+
+def _heartbeat(path: Path, comm: Communicator, display: ProgressLines | None) -> AbstractContextManager[Any]:
+    """Returns rank 0's heartbeat, which also shows progress within a round; nothing on other ranks."""
+    return HeartbeatThread(path, comm, display.show_heartbeat) if display else nullcontext()
 
 
 def _common_plan(comm: Communicator, plan_or_problem: RunPlan | Exception) -> RunPlan:

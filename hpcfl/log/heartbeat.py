@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +35,10 @@ class Heartbeat:
     """Ranks that rank 0 waits for."""
     since: float
     """Time when that wait began."""
+    trained: int = 0
+    """Clients trained in this round so far, as far as rank 0 knows."""
+    selected: int = 0
+    """Clients selected for this round."""
 
 
 def heartbeat_path(log: Path) -> Path:
@@ -48,13 +53,16 @@ class HeartbeatThread(threading.Thread):
     rank 0. It never calls MPI. A heartbeat that cannot be written is skipped.
     """
 
-    def __init__(self, log: Path, comm: Communicator):
+    def __init__(self, log: Path, comm: Communicator, show: Callable[[Heartbeat], None] = lambda beat: None):
+        """`show` is called with every heartbeat."""
         super().__init__(daemon=True)
+        self.show = show
         self.path, self.comm = heartbeat_path(log), comm
         self.stopped = threading.Event()
 
     def __enter__(self) -> HeartbeatThread:
-        self.comm.round, self.comm.part = 0, "start"  # the communicator may have served another run before
+        # the communicator may have served another run before
+        self.comm.round, self.comm.part, self.comm.selected = 0, "start", 0
         with suppress(OSError):
             remove_leftovers(self.path)
         self.start()
@@ -68,14 +76,20 @@ class HeartbeatThread(threading.Thread):
 
     def run(self) -> None:
         while True:
+            heartbeat = self._heartbeat()
             with suppress(OSError):
-                self._write()
+                self._write(heartbeat)
+            self.show(heartbeat)
             if self.stopped.wait(INTERVAL):
                 return
 
-    def _write(self) -> None:
-        missing, since = self.comm.missing_ranks()
-        heartbeat = Heartbeat(time.time(), self.comm.round, self.comm.part, tuple(missing), since)
+    def _heartbeat(self) -> Heartbeat:
+        comm = self.comm
+        missing, since = comm.missing_ranks()
+        clients = comm.num_trained(), comm.selected
+        return Heartbeat(time.time(), comm.round, comm.part, tuple(missing), since, *clients)
+
+    def _write(self, heartbeat: Heartbeat) -> None:
         with temporary_path(self.path) as temporary:
             with open(temporary, "x") as file:
                 file.write(json.dumps(asdict(heartbeat)))
@@ -105,8 +119,10 @@ def parse_heartbeat(text: bytes) -> Heartbeat | None:
         raw = json.loads(text)
         if not isinstance(raw["missing"], list):
             return None
-        heartbeat = Heartbeat(raw["time"], raw["round"], raw["part"], tuple(raw["missing"]), raw["since"])
-        times, numbers = (heartbeat.time, heartbeat.since), (heartbeat.round, *heartbeat.missing)
+        waits = tuple(raw["missing"]), raw["since"]
+        clients = raw.get("trained", 0), raw.get("selected", 0)  # earlier versions do not have them
+        heartbeat = Heartbeat(raw["time"], raw["round"], raw["part"], *waits, *clients)
+        times, numbers = (heartbeat.time, heartbeat.since), (heartbeat.round, *heartbeat.missing, *clients)
         valid_times = all(type(at) in (int, float) and 0 <= at < 1e11 for at in times)
         valid_numbers = all(type(number) is int and 0 <= number < 1e9 for number in numbers)
         return heartbeat if valid_times and valid_numbers and _is_part_name(heartbeat.part) else None

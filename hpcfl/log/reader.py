@@ -99,8 +99,12 @@ def study_title(study: str, scale: str) -> str:
 
 def is_study(name: str) -> bool:
     """Returns whether a path is a study's directory, or the merged file in it."""
-    if (path := Path(name)).is_dir():
-        return True
+    return Path(name).is_dir() or is_merged_file(name)
+
+
+def is_merged_file(name: str) -> bool:
+    """Returns whether a path is the merged file of a study, `study.h5`."""
+    path = Path(name)
     try:
         with as_bad_input(path), open_hdf5(path) as file:
             return str(file.attrs.get("kind")) == "study"

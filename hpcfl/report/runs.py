@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
-from hpcfl.log.reader import Run, as_bad_input, read_log
+from hpcfl.errors import BadInput
+from hpcfl.log.reader import Run, as_bad_input, is_merged_file, read_log
 from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.log.summary import INFERENCES, Summary, selected_round, summary
-from hpcfl.utils.formatting import console, format_bytes, format_percent
+from hpcfl.runtime.lock import is_locked
+from hpcfl.utils.formatting import console, format_bytes, format_percent, print_line
 
 
 def print_runs(paths: Sequence[str], target: float | None = None) -> None:
     """Prints one run in full, or several as rows of one table; with what they needed to reach a target."""
-    runs = [read_log(path, saved=False) for path in paths]
+    logs = [path for path in paths if len(paths) == 1 or not is_merged_file(path)]
+    for path in paths:
+        if path not in logs:
+            print_line(f"passed over: {path} is a whole study; hpcfl show {Path(path).parent} shows it")
+    if not logs:
+        raise BadInput("all of these files are whole studies; show them one at a time")
+    runs = [read_log(path, saved=False) for path in logs]
     if len(runs) == 1:
         with as_bad_input(runs[0].path):
             _print_one(runs[0], target)
     else:
-        _print_many(runs, target)
-        _print_verdict(runs)
+        from hpcfl.report.comparison import print_comparison  # not loaded for a single run
+
+        print_comparison(runs, target)
 
 
 def _print_one(run: Run, target: float | None) -> None:
     config, attributes = run.config, run.attributes
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     add = table.add_row
-    add("run", f"{run.path}: {run.status}, {run.rounds_done} of {config.federation.rounds} rounds")
+    add("run", f"{run.path}: {state_of(run)}, {run.rounds_done} of {config.federation.rounds} rounds")
     if run.study:
         add("study", f"{run.study}, cell {attributes['cell']}")
     add("when", f"{attributes['start']} to {attributes['end'] or '…'} on {attributes['host']}")
@@ -51,7 +61,7 @@ def _print_one(run: Run, target: float | None) -> None:
         if (chosen := selected_round(run)) is not None:
             selects = f"selects round {chosen + 1} by {format_percent(metrics.validation)}"
             add("validation", f"{selects}; test accuracy there {format_percent(metrics.selected)}")
-        shares = {name: share for name, share in _by_inference(metrics).items() if not np.isnan(share)}
+        shares = {name: share for name, share in by_inference(metrics).items() if not np.isnan(share)}
         add("by", ", ".join(f"{name} {format_percent(share)}" for name, share in shares.items()))
     if not np.isnan(metrics.train):
         add("training", f"{format_percent(metrics.train)} by head, in the batches of the last round")
@@ -68,46 +78,12 @@ def _print_one(run: Run, target: float | None) -> None:
     console().print(table)
 
 
-def _print_many(runs: Sequence[Run], target: float | None) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("run")
-    table.add_column("method")
-    summaries = [summary(run) for run in runs]
-    known = [
-        name for name in INFERENCES if any(not np.isnan(_by_inference(each)[name]) for each in summaries)
-    ]
-    selects = any(not np.isnan(each.selected) for each in summaries)
-    headings = ["rounds", "accuracy", "best", *(["selected"] if selects else []), *known]
-    headings += ["up/round", "down/round", "s/round"]
-    headings += [f"to {format_percent(target)}", "up", "down", "s"] if target is not None else []
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for run, metrics in zip(runs, summaries, strict=True):
-        chosen = [metrics.selected] if selects else []
-        shares = (metrics.accuracy, metrics.best, *chosen, *(_by_inference(metrics)[name] for name in known))
-        cells = [*map(format_percent, shares), "–", "–", "–"]
-        if run.rounds_done:
-            sent = format_bytes(metrics.bytes_up), format_bytes(metrics.bytes_down)
-            cells[-3:] = [*sent, f"{metrics.seconds:.3f}"]
-        if target is not None:
-            cells += _target_cells(run, target)
-        name = f"{run.path.name}, {run.study}" if run.study else run.path.name
-        table.add_row(name, run.config.method.name, str(run.rounds_done), *cells)
-    console().print(table)
+def state_of(run: Run) -> str:
+    """Returns finished, diverged, stopped, running, or unfinished: no job writes the log any more."""
+    return "unfinished" if run.status == "running" and not is_locked(run.path) else run.status
 
 
-def _print_verdict(runs: Sequence[Run]) -> None:
-    """Prints whether federation helped; what that needs is not loaded for a single run."""
-    from hpcfl.report.records import make_record
-    from hpcfl.report.series import make_settings
-    from hpcfl.report.verdict import make_verdict
-    from hpcfl.report.verdict_text import print_verdict
-
-    settings = make_settings([make_record(run) for run in runs])
-    print_verdict(make_verdict([series for setting in settings for series in setting.series]))
-
-
-def _target_cells(run: Run, target: float) -> list[str]:
+def target_cells(run: Run, target: float) -> list[str]:
     """Returns the rounds, bytes up and down, and seconds that a run needed to reach an accuracy."""
     if (reached := run.to_target(target)) is None:
         return ["–"] * 4
@@ -117,10 +93,10 @@ def _target_cells(run: Run, target: float) -> list[str]:
 
 def _describe_target(run: Run, target: float) -> str:
     """Returns the same in words."""
-    rounds, up, down, seconds = _target_cells(run, target)
+    rounds, up, down, seconds = target_cells(run, target)
     return "not reached" if rounds == "–" else f"round {rounds}: up {up}, down {down}, {seconds} s until then"
 
 
-def _by_inference(metrics: Summary) -> dict[str, float]:
+def by_inference(metrics: Summary) -> dict[str, float]:
     """Returns the accuracy by kind of inference."""
     return dict(zip(INFERENCES, (metrics.head, metrics.global_, metrics.local, metrics.trained), strict=True))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
 from hpcfl.report.verdict import WORDS, Delta, Verdict, points
+from hpcfl.report.wide_table import print_wide
 from hpcfl.utils.formatting import console, format_percent
 
 QUESTION = "Did federation help? Each method against local by the same inference, client and seed:"
@@ -43,17 +42,12 @@ def print_verdict(verdict: Verdict) -> None:
     screen.print()
     if verdict.deltas:
         screen.print(QUESTION)
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for i, heading in enumerate(HEADINGS):
-            table.add_column(heading, justify="right" if 2 <= i < 7 else "left")
-        for delta in verdict.deltas:
-            table.add_row(*verdict_row(delta))
-        screen.print(table)
+        print_wide(HEADINGS, [verdict_row(delta) for delta in verdict.deltas], 2, left=("verdict",))
         if any(len(delta.by_seed) == 1 for delta in verdict.deltas):
             screen.print("one seed: no interval; train with --set seed=1, seed=2, … to have one")
     else:
         screen.print("Did federation help? Not known:")
     for warning in verdict.warnings:
-        screen.print(f"warning: {warning}", soft_wrap=True)
+        screen.print(f"warning: {warning}", soft_wrap=not screen.is_terminal)
     for note in verdict.notes:
-        screen.print(f"note: {note}", soft_wrap=True)
+        screen.print(f"note: {note}", soft_wrap=not screen.is_terminal)

@@ -18,11 +18,13 @@ from hpcfl.log.reader import NotALog, Run
 from hpcfl.runtime.exit_handling import DONE, FAILED, INTERRUPTED
 from hpcfl.utils.formatting import format_percent
 from hpcfl.watch.poller import LogPoller, PollThread
-from hpcfl.watch.render import accuracy, headline, render, warnings_of
+from hpcfl.watch.render import accuracy, headline, render, warnings_of, within_round
 from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
 
 READ_TIMEOUT = 5.0
 """Seconds after which a file that cannot be read is an error; before, the file system may be slow."""
+MAX_SILENCE = 60.0
+"""Seconds without a line after which a line says how far the round is."""
 EXIT_CODES = {"": DONE, "finished": DONE, "stopped": DONE, "diverged": FAILED}
 """Exit code by how the run ended; empty with --once if it has not ended."""
 
@@ -59,7 +61,7 @@ class TerminalDisplay:
 
 
 class LineDisplay:
-    """One line per new round, and one per warning when it first applies."""
+    """One line per new round, one a minute within a longer one, and one per warning when it first applies."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,6 +70,7 @@ class LineDisplay:
         """Whether there was no log at first, so that all its rows are new."""
         self.printed: set[str] = set()
         """Labels of the warnings that apply now and were printed."""
+        self.last_line = time.monotonic()
 
     def __enter__(self) -> Display:
         return self
@@ -90,6 +93,9 @@ class LineDisplay:
             if label not in self.printed:
                 self._print(text)
         self.printed = set(lines)
+        is_long = time.monotonic() - self.last_line >= MAX_SILENCE
+        if is_long and status.alive and status.heartbeat and status.heartbeat.selected and not status.ended:
+            self._print(f"round {within_round(status.heartbeat)}")
 
     def _print_rows(self, run: Run) -> None:
         """Prints the rounds that are new since the last log; of a run found at the start only the last."""
@@ -112,6 +118,7 @@ class LineDisplay:
                 self._print(f"round {t + 1}/{rounds}  {metrics}")
 
     def _print(self, text: str) -> None:
+        self.last_line = time.monotonic()
         print(printable(text), flush=True)
 
 

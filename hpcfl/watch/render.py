@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpcfl.errors import printable
+from hpcfl.log.heartbeat import Heartbeat
 from hpcfl.log.reader import Run
 from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.utils.formatting import format_duration, format_percent, format_ranges, plural
@@ -46,6 +47,8 @@ def rows(status: RunStatus, path: Path, width: int) -> Iterator[Row]:
     if status.run is not None:
         yield "", headline(status.run), ""
         yield "status", _status(status), "bold"
+        if status.alive and status.heartbeat and status.heartbeat.selected and not status.ended:
+            yield "round", within_round(status.heartbeat), ""
     for label, text in warnings_of(status, path):  # at the top: a low terminal cuts off the end
         yield label, text, "bold red"
     if status.run is not None and status.run.rounds_done:
@@ -121,6 +124,14 @@ def _status(status: RunStatus) -> str:
     if not (status.ended or status.silent or math.isnan(left)):
         text += f", {format_duration(left)} left{_clock(left)}"
     return f"{text} {bar}"
+
+
+def within_round(heartbeat: Heartbeat) -> str:
+    """Returns how far the current round is, in words and as a bar."""
+    trained, selected = heartbeat.trained, heartbeat.selected
+    filled = BAR_WIDTH * min(trained, selected) // selected
+    text = f"{heartbeat.round}, {heartbeat.part}: {trained} of {plural(selected, 'client')} trained"
+    return f"{text} {'━' * filled + '─' * (BAR_WIDTH - filled)}"
 
 
 def _clock(left: float) -> str:

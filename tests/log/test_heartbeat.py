@@ -87,11 +87,13 @@ def test_rank_0_leaves_signs_and_takes_them_away(tmp_path, monkeypatch):
     with HeartbeatThread(log, comm):
         while (first := read_heartbeat(log)) is None:
             time.sleep(0.005)
-        comm.part, comm.round = "refine", 5
-        while (second := read_heartbeat(log)) is None or second.round == 0:
+        comm.part, comm.round, comm.selected = "refine", 5, 20
+        comm.count_trained(12)
+        while (second := read_heartbeat(log)) is None or second.trained == 0:
             time.sleep(0.005)
     assert (first.round, first.part) == (0, "start")
     assert (second.round, second.part, second.missing, second.since) == (5, "refine", (3, 5), 12.5)
+    assert (first.trained, first.selected, second.trained, second.selected) == (0, 0, 12, 20)
     assert 0 <= second.time - first.time < 10
     assert list(tmp_path.iterdir()) == []
 
@@ -136,3 +138,31 @@ def test_a_run_gives_signs_from_start_to_end(hpcfl, monkeypatch):
         (2, "log", ()),
     ]
     assert sorted(path.name for path in Path().iterdir()) == ["run.h5", "run.h5.ckpt"]
+
+
+def test_a_long_round_is_never_silent(monkeypatch, capsys):
+    """Lines: after a minute without one; the count of a round that is over does not stand for the next."""
+    lines, comm = ProgressLines(3), SerialCommunicator()
+    beat = Heartbeat(1.0, 2, "train", (), 0.0, trained=12, selected=20)
+    lines.show_heartbeat(beat)
+    assert capsys.readouterr().out == ""
+    lines.last_line -= 61
+    lines.show_heartbeat(beat)
+    lines.show_heartbeat(beat)
+    assert capsys.readouterr().out == "round 2/3  12/20 clients trained\n"
+    comm.round = 2
+    comm.count_trained(12)
+    assert comm.num_trained() == 12
+    comm.round = 3
+    assert comm.num_trained() == 0
+    shown = words(RunStatus(None, beat, heartbeat_age=1.0))
+    assert "trained" not in shown  # there is no log yet
+
+
+def test_watch_shows_the_clients_of_a_round(tmp_path):
+    new_log(tmp_path / "run.h5")
+    run = LogPoller(tmp_path / "run.h5")().run
+    beat = Heartbeat(1.0, 2, "train", (), 0.0, trained=5, selected=20)
+    bar = "━" * 7 + "─" * 23
+    assert f"round 2, train: 5 of 20 clients trained {bar}" in words(RunStatus(run, beat, heartbeat_age=1.0))
+    assert "trained" not in words(RunStatus(run, beat, heartbeat_age=100.0))

@@ -1,5 +1,6 @@
 """`hpcfl show`: one run at a glance, several side by side."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
 from hpcfl.log.target import ToTarget
+from hpcfl.runtime.lock import RunLock
 from tests.helpers.logs import add, new_log
 from tests.helpers.runs import SHORT
 
@@ -54,3 +56,58 @@ def test_what_a_run_needed_to_reach_an_accuracy(hpcfl):
     with pytest.raises(BadInput, match="/client/accuracy does not hold one value per round"):
         run.to_target(0.5, "/client/accuracy")
     log.close("finished")
+
+
+def test_runs_that_differ_in_a_key_are_told_apart(hpcfl):
+    hpcfl("train", *SHORT, "--out", "a.h5")
+    hpcfl("train", *SHORT, "--set=partition.alpha=0.5", "--set=method.refine=thomson", "--out", "b.h5")
+    hpcfl("train", *SHORT, "--set=train.lr=0.02", "--set=runtime.stall_minutes=9", "--out", "c.h5")
+    shown = [" ".join(line.split()) for line in hpcfl("show", "a.h5", "b.h5", "c.h5").output.splitlines()]
+    start = shown.index("They differ in:")
+    assert shown[start + 1 : shown.index("", start)] == [
+        "partition.alpha 0.1: a.h5, c.h5; 0.5: b.h5",
+        "train.lr 0.01: a.h5, b.h5; 0.02: c.h5",
+        "method.refine default: a.h5, c.h5; thomson: b.h5",
+        "runtime.stall_minutes 0.0: a.h5, b.h5; 9.0: c.h5 (without effect on results)",
+    ]
+    assert "These runs have the same configuration." in hpcfl("show", "a.h5", "a.h5").output
+
+
+def test_several_runs_fit_80_columns_without_cutting_a_number(hpcfl, monkeypatch):
+    """A wide and an 80-column screen show the same numbers."""
+    long = f"{'a-long-name-' * 5}.h5"
+    hpcfl("train", *SHORT, "--out", long)
+    hpcfl("train", *SHORT, "--set=method.name=local", "--out", "b.h5")
+    wide = hpcfl("show", long, "b.h5", "--target=0.1").output
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = hpcfl("show", long, "b.h5", "--target=0.1").output
+    tables, _, sentences = narrow.partition("one seed:")
+    assert max(map(len, tables.splitlines())) <= 80
+    assert "…" not in tables
+    assert sentences
+    is_number = re.compile(r"[−+]?[\d.]+%?")
+    assert set(filter(is_number.fullmatch, wide.split())) == set(filter(is_number.fullmatch, narrow.split()))
+
+
+def test_a_killed_run_is_unfinished_and_one_with_a_job_is_running(hpcfl):
+    log = new_log(Path("killed.h5"))
+    names = ["host", "nodes", "cores", "mpi", "ranks", "device", "placement", "arena", "method", "end"]
+    log.attributes.update(dict.fromkeys(names, ""))
+    add(log)
+    hpcfl("train", *SHORT, "--out", "b.h5")
+    assert "killed.h5: unfinished, 1 of 25 rounds" in hpcfl("show", "killed.h5").output
+    side_by_side = hpcfl("show", "killed.h5", "b.h5").output
+    assert "1 of 25" in side_by_side
+    assert "\nunfinished: killed.h5\n" in side_by_side
+    lock = RunLock(Path("killed.h5"))
+    lock.acquire()
+    assert "killed.h5: running, 1 of 25 rounds" in hpcfl("show", "killed.h5").output
+    lock.release()
+    log.close("finished")
+
+
+def test_the_file_of_a_whole_study_is_passed_over(hpcfl, study):
+    runs = sorted(map(str, study.glob("*.h5")))
+    shown = hpcfl("show", *runs)
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith(f"passed over: {study / 'study.h5'} is a whole study; hpcfl show {study}")
