@@ -12,6 +12,7 @@ from torch.nn.functional import adaptive_avg_pool1d, cross_entropy, kl_div, log_
 
 from hpcfl.algorithms.algorithm import Algorithm, Values
 from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.errors import BadInput
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, ClassRows, Payload, Rows, class_rows
 from hpcfl.federation.run_plan import RunPlan
@@ -66,6 +67,13 @@ class FedMps(Algorithm):
         super().__init__(plan, device)
         classes, features = plan.dims
         widths = [low_level_width(name, plan.data.shape, *plan.dims) for name in plan.architectures]
+        if plan.config.runtime.graphs:
+            raise BadInput("runtime.graphs = true: fedmps reads an inner layer, which a replayed graph hides")
+        if (self.options.low_features or 0) > max(widths):
+            raise BadInput(
+                f"method.low_features = {self.options.low_features}: the widest lower level of the clients' "
+                f"networks has {max(widths)} features"
+            )
         self.low_width = self.options.low_features or min(WIDEST, *widths)
         self.levels = [
             Rows("high", classes, features),

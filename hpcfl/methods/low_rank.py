@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-7
+"""Singular values below this share of the largest are rounding errors: roots of errors near 1e-16."""
+
 
 def kept_rank(energy_R: Tensor, share: float, published: bool = False) -> int:
     """Returns how many singular values are kept, given their squares in falling order.
@@ -29,7 +32,8 @@ def factorise(weight: Tensor, share: float, published: bool = False) -> tuple[Te
     square, vectors = square.flip(-1).clamp_min(0), vectors.flip(-1)
     rank = kept_rank(square.flatten(0, -2).sum(0) if square.dim() > 1 else square, share, published)
     u, sigma = vectors[..., :rank], square[..., :rank].sqrt()
-    v = (u.mT @ wide) / sigma.clamp_min(torch.finfo(torch.float64).tiny)[..., None]
+    lost = sigma <= ROUNDING * square[..., :1].sqrt()  # a singular value of 0, but for rounding: V is 0 there
+    v = ((u.mT @ wide) / sigma.masked_fill(lost, 1.0)[..., None]).masked_fill(lost[..., None], 0.0)
     return (u, sigma, v) if w.shape[-2] <= w.shape[-1] else (v.mT, sigma, u.mT)
 
 

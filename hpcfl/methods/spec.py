@@ -69,6 +69,9 @@ class AlgorithmSpec:
     head_kind: str = ""
     """The kind of head that it gives to its clients; empty: as models.head says."""
 
+    not_counted: tuple[str, ...] = ()
+    """Sentences about work that `hpcfl plan` does not count."""
+
     @property
     def clip_norm(self) -> float:
         """The norm to which the algorithm clips the gradients of its clients: its option; 0: it does not."""
@@ -107,7 +110,7 @@ class AlgorithmSpec:
 
     def not_planned(self) -> list[str]:
         """Returns sentences about work that `hpcfl plan` does not count."""
-        return []
+        return [*self.not_counted]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from hpcfl.models.low_level import low_level_layer, low_level_outputs, low_level
 from hpcfl.models.network import build_network
 from hpcfl.models.registry import ARCHITECTURES
 from tests.helpers.cases import FEW, prepare_images
-from tests.helpers.runs import train_log
+from tests.helpers.runs import options, train_log
 
 
 def test_contrast_of_two_classes():
@@ -81,6 +81,19 @@ def test_the_width_of_the_lower_level_is_an_option(run):
     log = run("method.low_features=3")
     owned = log["/clients/class_counts"] > 0
     assert log["/round/bytes_up"][0] == 4 * 11 * owned[log["/round/participants"][0]].sum()
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("runtime.graphs=true", "runtime.graphs = true: fedmps reads an inner layer"),
+        ("method.low_features=257", "method.low_features = 257: the widest lower level of the clients' "),
+    ],
+)
+def test_refusals(hpcfl, setting, sentence):
+    done = hpcfl("train", *options(*FEW, "method.name=fedmps", setting))
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert sentence in done.output
 
 
 def test_weights_of_zero_leave_the_cross_entropy(run, hpcfl):

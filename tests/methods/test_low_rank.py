@@ -67,3 +67,19 @@ def test_when_factors_are_smaller():
     assert is_smaller(torch.empty(9, 9, 5, 5), 2)
     assert not is_smaller(torch.empty(9, 9, 3, 3), 2)
     assert not is_smaller(torch.empty(9, 9, 1, 1), 1)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_kernels_of_exact_low_rank_are_restored(published):
+    """Eigenvalues of the Gram matrix that round below 0 must not make V infinite."""
+    rng = torch.Generator().manual_seed(3)
+    left, right = torch.randn(2, 40, 30, 5, 2, generator=rng)
+    kernels = left @ right.mT  # of rank 2
+    kernels[:20] = left[:20, ..., :1] @ right[:20, ..., :1].mT  # of rank 1
+    kernels[0, 0] = 0
+    kernels[1, 1] = torch.randn(5, 4, generator=rng) @ torch.randn(4, 5, generator=rng)  # the common rank
+    parts = [part.float() for part in factorise(kernels, 1 - 1e-9, published)]
+    assert all(part.isfinite().all() for part in parts)
+    u, sigma, v = parts
+    assert sigma.shape[-1] == 4
+    torch.testing.assert_close((u * sigma[..., None, :]) @ v, kernels, rtol=1e-4, atol=1e-3)
