@@ -138,7 +138,7 @@ class Barrier:
         self.window.alive[self.window.rank] += 1
         self.world.Iprobe(tag=ALIVE_TAG)
         now = time.perf_counter()
-        if self.peers and now - self.last_alive > ALIVE_INTERVAL and (self.stall_seconds or self.world.rank):
+        if self.stall_seconds and self.peers and now - self.last_alive > ALIVE_INTERVAL:
             self.last_alive = now
             self._send_to_peers(ALIVE_TAG, self.window.trained.copy())
 
@@ -150,8 +150,8 @@ class Barrier:
             self.mark_alive()
             self.check_peers()
             now = time.perf_counter()
-            self._receive_alive(now)
             if self.stall_seconds:
+                self._receive_alive(now)
                 changed = self.window.alive != seen
                 seen[changed] = self.window.alive[changed]
                 changed_at[changed] = now

@@ -44,12 +44,19 @@ NUMBERS = {
     "fedgh": 1_481_680,  # Σ K_i d + 20 (K d + K)
     "fedproto": 1_479_680,  # (Σ K_i + 20 K) d
     "fedtgp": 1_479_680,
+    "fedgen": 8_687_520,  # 40 (K d + K) + 20 · 331,776 of the generator
 }
 """Numbers up and down in a round with K = 100, d = 512, Σ K_i = 890."""
 MASK, BITMAP, SAMPLES = 8, 16, 8
 """Bytes of a message beside the numbers, padded to 8: which arrays it has, which classes, n_i."""
-BESIDE = {"lg-fedavg": (SAMPLES, 0), "feddistill": (BITMAP, BITMAP), "fedgh": (BITMAP, 0)}
-"""Of an upload and of a download, beside the mask; those of prototypes have a bitmap in both."""
+BESIDE = {
+    "lg-fedavg": (SAMPLES, 0),
+    "feddistill": (BITMAP, BITMAP),
+    "fedgh": (BITMAP, 0),
+    "fedgen": (8 * CLASSES, 0),
+}
+"""Of an upload and of a download, beside the mask; those of prototypes have a bitmap in both, those of fedgen
+the samples of each class in an upload."""
 
 
 @pytest.fixture
