@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["BadInput", "RunFailed", "open_run", "open_study", "train"]
+__all__ = ["BadInput", "RunFailed", "open_run", "open_study", "prepare", "train"]
 
 if TYPE_CHECKING:
-    from hpcfl.api import open_run, open_study, train
+    from hpcfl.api import open_run, open_study, prepare, train
     from hpcfl.errors import BadInput, RunFailed
 
 

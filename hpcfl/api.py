@@ -1,22 +1,38 @@
-"""hpcfl from Python: `hpcfl.train`, `hpcfl.open_run`, `hpcfl.open_study`."""
+"""hpcfl from Python: `hpcfl.prepare`, `hpcfl.train`, `hpcfl.open_run`, `hpcfl.open_study`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcfl.config.schema import Config
-from hpcfl.log.reader import Run, read_log
+from hpcfl.log import reader
 
 if TYPE_CHECKING:
     from hpcfl.comm.mpi import MPI
+    from hpcfl.export.saved_clients import SavedClient, SavedClients
     from hpcfl.study.results import Results
 
 
+class Run(reader.Run):
+    """A log in memory, and the clients that were saved beside it."""
+
+    @cached_property
+    def _clients(self) -> SavedClients:
+        from hpcfl.export.saved_clients import SavedClients
+
+        return SavedClients(self)
+
+    def client(self, i: int) -> SavedClient:
+        """Returns client i after the last round, with its `.network()` and its `.samples()`."""
+        return self._clients.client(i)
+
+
 def open_run(path: str | Path) -> Run:
-    """Returns a run's log: `run["/round/accuracy"]` is an array, `run.frame("rounds")` a pandas frame."""
-    return read_log(path)
+    """Returns a run: `run["/round/accuracy"]` is an array, `run.client(0).network()` a torch module."""
+    return Run(**vars(reader.read_log(path)))
 
 
 def open_study(path: str | Path) -> Results:
@@ -24,6 +40,34 @@ def open_study(path: str | Path) -> Results:
     from hpcfl.study.results import read_results
 
     return read_results(path)
+
+
+def prepare(
+    name: str,
+    x: Any,
+    y: Any = None,
+    writer: Any = None,
+    *,
+    test: Any = None,
+    names: Sequence[str] | None = None,
+    layout: Literal["nhwc", "nchw"] | None = None,
+    size: int | None = None,
+    root: str | Path | None = None,
+    fresh: bool = False,
+) -> Path:
+    """Prepares your own data as the dataset `name`, for `data.name = name`, and returns its file.
+
+    `x` and `y` are arrays or tensors, a sample in each row; or `x` is a torch Dataset of pairs (x, y), and
+    `y` is left out. `writer` is the natural client of each sample. `test` is the test part, given like `x`
+    or as (x, y). `names` are those of the labels 0, 1, …. A file with the same samples stays; `fresh`
+    replaces any.
+    """
+    from hpcfl.config.data import DataConfig
+    from hpcfl.data.prepare import prepare_python
+    from hpcfl.data.sources.python_data import python_dataset
+
+    raw = python_dataset(x, y, writer, test, names, layout)
+    return prepare_python(name, raw, Path(root or DataConfig().root), size, fresh)
 
 
 def train(
@@ -51,4 +95,4 @@ def train(
 
     job = TrainJob(config, settings, out, fresh, Embedding(comm, ProgressLines if progress else NoProgress))
     job.launch()
-    return read_log(job.log) if job.is_server else None
+    return open_run(job.log) if job.is_server else None

@@ -21,6 +21,14 @@ class BadInput(Exception):
         return printable(super().__str__(), keep="\n")
 
 
+class NoSuchOption(BadInput):
+    """A key of [method] that the method does not have; another may have it."""
+
+    def __init__(self, key: str, text: str):
+        super().__init__(text)
+        self.key = key
+
+
 class Refused(BadInput):
     """Bad input that every rank has found, so that each rank exits by itself."""
 
@@ -39,8 +47,27 @@ class Fatal(Exception):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Returns ` (nearest: …)` with the known word most similar to `word`, or an empty string."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (nearest: {matches[0]})" if matches else ""
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str:
+    """Returns ` (nearest: …)` with the known key that is most similar, if one is similar enough.
+
+    The last part of a key decides; one of another section must be more similar than one of the same.
+    """
+    section, _, last = key.rpartition(".")
+    found = []
+    for each in known:
+        its_section, _, its_last = each.rpartition(".")
+        likeness, whole = _likeness(last, its_last), _likeness(key, each)
+        if likeness >= (0.55 if section == its_section else 0.75) or whole >= 0.87:
+            found.append((section == its_section, likeness, whole, each))
+    return f" (nearest: {max(found)[-1]})" if found else ""
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def unknown(key: str, value: str, known: Iterable[str]) -> BadInput:

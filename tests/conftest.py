@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from hpcfl.bench import stand_in
 from hpcfl.cli import main
 from tests.helpers.mpi import ROOT, Mpi, mpich, open_mpi
 from tests.helpers.studies import TINY
 
 LAUNCHER_VARIABLES = ("PMI_", "OMPI_", "PMIX_", "SLURM_", "HYDI_")
+
+
+def pytest_configure() -> None:
+    """Lets torch know the stand-in device, of which there is none until a test asks, before any training."""
+    if stand_in.is_possible():
+        stand_in.prepare()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ import hpcfl
 from hpcfl.config.loading import load_config
 from hpcfl.engine import launch
 from hpcfl.engine.worker import Worker
+from hpcfl.export.command import print_exported
 from hpcfl.study.run import run_study
 from tests.helpers.cases import SAVED as SMALL
 from tests.helpers.mpi import ROOT
@@ -171,9 +172,17 @@ def test_frames_hold_what_the_log_holds(small: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_examples_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
-    alone, _, study = examples("python.md")
+    alone, _, _, study, network, torch_alone = examples("python.md")
     exec(alone, {})
     assert capsys.readouterr().out.startswith("finished [")
+    exec(network, {"hpcfl": hpcfl})
+    print_exported(["three.h5"], "torch", None, [5], samples=True)
+    exec(torch_alone, {})
+    here, _, without_hpcfl, by_prototypes = capsys.readouterr().out.splitlines()
+    assert here == without_hpcfl
+    run = hpcfl.open_run("three.h5")
+    logged = [run[f"/client/accuracy_{name}"][-1, 5] for name in ("head", "global")]
+    assert [here, by_prototypes] == [str(torch.tensor(value)) for value in logged]
     path, names = (
         ROOT / "configs" / "studies" / "scalability.toml",
         ["clients-local-20-1.0-s0", "clients-local-20-1.0-s1"],

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.mpi import ROOT
-from tests.stress import failures, full_disks, kills, study_kills
+from tests.stress import devices, failures, full_disks, kills, papers, study_kills
 from tests.stress.attempts import run_forked
 from tests.stress.mutations.__main__ import Trial
 from tests.stress.mutations.__main__ import main as mutations
@@ -21,7 +21,17 @@ from tests.stress.mutations.kinds import KINDS
 from tests.stress.slurm import install
 from tests.stress.slurm.__main__ import main as slurm
 
-NAMES = ["failures", "kills", "study-kills", "shared-memory", "mutations", "full-disks", "slurm"]
+NAMES = [
+    "failures",
+    "papers",
+    "kills",
+    "study-kills",
+    "shared-memory",
+    "mutations",
+    "full-disks",
+    "devices",
+    "slurm",
+]
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["kill"]])
@@ -46,7 +56,17 @@ def test_nothing_to_do(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    "main", [failures.main, full_disks.main, kills.main, mutations, study_kills.main, slurm]
+    "main",
+    [
+        devices.main,
+        failures.main,
+        full_disks.main,
+        kills.main,
+        mutations,
+        papers.main,
+        study_kills.main,
+        slurm,
+    ],
 )
 def test_unknown_arguments(main, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:

@@ -19,9 +19,12 @@ from hpcfl.training.client_layout import ExtraNetwork
 from hpcfl.training.local_client import LocalClient, Losses
 from hpcfl.training.state import Block
 from hpcfl.training.step.step import LossTerms
+from hpcfl.utils.accelerator import with_float64
 
 Values = Mapping[str, Any]
 """Values of the log by path."""
+BACKWARD = 2
+"""Cost of a backward pass in forward passes: gradients of inputs and of parameters."""
 
 
 class Algorithm(ABC):
@@ -59,6 +62,8 @@ class Algorithm(ABC):
 
     def __init__(self, plan: RunPlan, device: torch.device):
         self.plan, self.device = plan, device
+        self.server_device = with_float64(device)
+        """Where `aggregate` computes."""
         self.options: Any = plan.spec.settings
         self.pretrained: Mapping[str, Mapping[str, Tensor]] = {}
         """Initial weights by extractor, as `models.pretrained` names them; known when `initial` is called."""
@@ -102,6 +107,10 @@ class Algorithm(ABC):
         """Returns what the client sends after its training; it is encoded before another client is loaded."""
         return {}
 
+    def compress_upload(self, t: int, upload: Payload) -> Payload:
+        """Returns what is sent in round t of what `upload` returned, whose arrays are on the host now."""
+        return upload
+
     def predict(self, client: LocalClient, z_ND: Tensor) -> Mapping[str, Tensor]:
         """Returns predictions by other means than the head, from test features: /client/accuracy_NAME."""
         return {}
@@ -109,6 +118,14 @@ class Algorithm(ABC):
     def predict_by_download(self, client: int, z_ND: Tensor, download: Payload) -> Mapping[str, Tensor]:
         """Returns predictions by the download that follows the round, from test features."""
         return {}
+
+    def samples_passed(self, t: int, client: int) -> int:
+        """Returns how many samples a client passes through its networks in round t, for the virtual clock.
+
+        A backward pass counts as two.
+        """
+        passes = self.plan.config.train.epochs * (1 + BACKWARD) + self.passes_after_training
+        return passes * len(self.plan.clients[client].train)
 
     # --- the server
 
@@ -123,11 +140,15 @@ class Algorithm(ABC):
     def drop_diverged(self, diverged_M: np.ndarray) -> None:  # noqa: B027
         """Drops what the server keeps of clients that have diverged so far; called before `aggregate`."""
 
+    def receive_late(self, uploads: Sequence[ClientUpload]) -> None:  # noqa: B027
+        """Takes what clients send only once, from uploads that do not count in their round."""
+
     @abstractmethod
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         """Returns the next download from the last one and the uploads of round t, in client order.
 
-        Clients that diverged, or had nothing to upload, are not among them.
+        Clients that diverged, had nothing to upload, or were late, are not among them. Without any upload it
+        must return the last download.
         """
 
     def round_values(

@@ -6,7 +6,7 @@ import torch
 
 from hpcfl.algorithms.shared_network import SharedNetwork
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.methods.baselines import FedAvgOptions
+from hpcfl.methods.baseline_options import FedAvgOptions
 
 
 class FedAvg(SharedNetwork):

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from hpcfl.algorithms.algorithm import Values
 from hpcfl.algorithms.shared_head import SharedHead
+from hpcfl.config.train import TrainConfig
 from hpcfl.errors import BadInput
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Dense, Payload, tensor
@@ -19,8 +20,10 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.state import Block
+from hpcfl.training.step.optimizer import Optimizer
 from hpcfl.training.step.step import BatchOutputs, LossTerms
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import in_float64, to_device, to_host
 
 
 def generator(classes: int, features: int, noise: int) -> nn.Sequential:
@@ -53,12 +56,13 @@ class FedGen(SharedHead):
         if plan.config.train.batch_size == 1:
             raise BadInput("train.batch_size = 1: fedgen's generator has batch-norm and needs at least 2")
         seed_torch(seeds.key(plan.config.seed, "start generator"), torch.device("cpu"))
-        self.generator = generator(*plan.dims, self.options.noise).to(device)
+        self.generator = generator(*plan.dims, self.options.noise).to(self.server_device)
         self.received = generator(*plan.dims, self.options.noise).to(device).requires_grad_(False)
         """The generator of the last download, which clients use."""
         self.generator_names = [f"generator.{name}" for name, _ in self.generator.named_parameters()]
         self.counts_MK = torch.zeros(len(plan.clients), plan.dims[0], dtype=torch.int64)
-        self.steps, self.loss = 0, np.nan
+        self.steps = 0
+        self.loss: float | Tensor = np.nan
 
     def download_arrays(self) -> Sequence[Array]:
         parameters = zip(self.generator_names, self.generator.parameters(), strict=True)
@@ -88,11 +92,11 @@ class FedGen(SharedHead):
         if "labels" not in download:
             return None
         classes, batch = self.plan.dims[0], self.plan.config.train.batch_size
-        share_K = tensor(download, "labels").double()
+        share_K = in_float64(tensor(download, "labels"))
 
         def loss(outputs: BatchOutputs) -> dict[str, tuple[float, Tensor]]:
-            y_B = torch.multinomial(share_K, batch, replacement=True)
-            noise_BN = torch.rand(batch, self.options.noise, device=y_B.device)
+            y_B = torch.multinomial(share_K, batch, replacement=True).to(self.device)
+            noise_BN = torch.rand(batch, self.options.noise, device=self.device)
             z_BD = self.received(inputs(noise_BN, y_B, classes))
             return {"generated": (self.options.weight, cross_entropy(client.step.logits(z_BD), y_B))}
 
@@ -100,7 +104,7 @@ class FedGen(SharedHead):
 
     def upload(self, client: LocalClient, download: Payload) -> Payload:
         payload = dict(self.head_payload(client.network.head))
-        if not client.blocks["counts_sent"]:
+        if not client.saved("counts_sent"):
             client.blocks["counts_sent"].fill_(True)
             payload["counts"] = client.count_K
         return payload
@@ -109,9 +113,7 @@ class FedGen(SharedHead):
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         self.steps, self.loss = 0, np.nan
-        for upload in uploads:
-            if "counts" in upload.payload:
-                self.counts_MK[upload.client] = tensor(upload.payload, "counts")
+        self.receive_late(uploads)
         if not uploads:
             return last
         count_U = self.counts_MK[[upload.client for upload in uploads]].sum(1).double()
@@ -121,42 +123,43 @@ class FedGen(SharedHead):
             return head
         if self.options.generator == "trained":
             self._train(t, head, uploads, weight_U)
-        parameters = zip(self.generator_names, self.generator.parameters(), strict=True)
-        sent = {name: parameter.detach().cpu().clone() for name, parameter in parameters}
+        loss, *values = to_host(torch.as_tensor(self.loss), *self.generator.parameters())
+        self.loss = loss.item()
+        sent = {name: value.clone() for name, value in zip(self.generator_names, values, strict=True)}
         return {**head, **sent, "labels": self.counts_MK.sum(0)}
+
+    def receive_late(self, uploads: Sequence[ClientUpload]) -> None:
+        """Takes the samples per class, which a client sends only once."""
+        for upload in uploads:
+            if "counts" in upload.payload:
+                self.counts_MK[upload.client] = tensor(upload.payload, "counts")
 
     def _train(self, t: int, head: Payload, uploads: Sequence[ClientUpload], weight_U: list[float]) -> None:
         """Trains the generator by a new Adam: CE of the mean of the heads' logits, weighted by samples."""
-        from torch.optim import Adam  # imports torch's compiler: a second, on rank 0 alone
-
-        classes, batch, steps = (
-            self.plan.dims[0],
-            self.plan.config.train.batch_size,
-            self.options.server_steps,
-        )
-        rng = seeds.generator(self.plan.config.seed, "generator", t)
+        classes, batch = self.plan.dims[0], self.plan.config.train.batch_size
+        steps, rng = self.options.server_steps, seeds.generator(self.plan.config.seed, "generator", t)
         count_K = self.counts_MK.sum(0).numpy()
-        y_SB = torch.from_numpy(rng.choice(classes, (steps, batch), p=count_K / count_K.sum())).to(
-            self.device
-        )
+        y_SB = torch.from_numpy(rng.choice(classes, (steps, batch), p=count_K / count_K.sum()))
+        y_SB = to_device(y_SB, self.server_device)
         noise_SBN = torch.from_numpy(rng.random((steps, batch, self.options.noise), dtype=np.float32))
-        noise_SBN = noise_SBN.to(self.device)
+        noise_SBN = to_device(noise_SBN, self.server_device)
         if len(self.names) == 2:  # the mean of the logits of linear heads is the logits of the mean head
             uploaded, weight_U = [head], [1.0]
         else:
             uploaded = [upload.payload for upload in uploads]
-        heads = [[value.to(self.device) for value in self.head_values(payload)] for payload in uploaded]
-        adam = Adam(self.generator.parameters(), lr=self.options.server_lr)
+        heads = [
+            [to_device(value, self.server_device) for value in self.head_values(payload)]
+            for payload in uploaded
+        ]
+        adam = Optimizer(self.generator, TrainConfig(optimizer="adam", lr=self.options.server_lr))
         losses = []
         for noise_BN, y_B in zip(noise_SBN, y_SB, strict=True):
             z_BD = self.generator(inputs(noise_BN, y_B, classes))
             logits = [weight * self._logits(each, z_BD) for weight, each in zip(weight_U, heads, strict=True)]
             loss = cross_entropy(torch.stack(logits).sum(0), y_B)
-            adam.zero_grad()
-            loss.backward()
-            adam.step()
+            adam.step(loss)
             losses.append(loss.detach().double())
-        self.steps, self.loss = steps, torch.stack(losses).mean().item()
+        self.steps, self.loss = steps, torch.stack(losses).mean()
 
     def _logits(self, values: list[Tensor], z_BD: Tensor) -> Tensor:
         """Returns the logits of a client's head, given its parameters."""

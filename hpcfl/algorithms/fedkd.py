@@ -128,7 +128,10 @@ class FedKd(MutualLearning):
         return self.compress(self.initial_parameters(), 0)
 
     def upload(self, client: LocalClient, download: Payload) -> Payload:
-        return self.compress(self.auxiliary_parameters(client), client.round)
+        return self.auxiliary_parameters(client)
+
+    def compress_upload(self, t: int, upload: Payload) -> Payload:
+        return self.compress({name: tensor(upload, name) for name in upload}, t)
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         """Returns the compressed mean of the uploads."""

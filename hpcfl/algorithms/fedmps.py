@@ -12,9 +12,11 @@ from torch.nn.functional import adaptive_avg_pool1d, cross_entropy, kl_div, log_
 
 from hpcfl.algorithms.algorithm import Algorithm, Values
 from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.config.train import TrainConfig
 from hpcfl.errors import BadInput
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, ClassRows, Payload, Rows, class_rows
+from hpcfl.exchange.payload_tensors import present_rows
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.infer import nearest_N
@@ -22,8 +24,10 @@ from hpcfl.methods.prototypes import ClassMeans
 from hpcfl.models.low_level import low_level_layer, low_level_outputs, low_level_width
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.local_client import LocalClient, Losses
+from hpcfl.training.step.optimizer import Optimizer
 from hpcfl.training.step.step import BatchOutputs
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device, to_host
 
 BASE_TEMPERATURE = 0.07
 """The contrastive loss is multiplied by its temperature ÷ this number, as in published code."""
@@ -66,7 +70,10 @@ class FedMps(Algorithm):
     def __init__(self, plan: RunPlan, device: torch.device):
         super().__init__(plan, device)
         classes, features = plan.dims
-        widths = [low_level_width(name, plan.data.shape, *plan.dims) for name in plan.architectures]
+        widths = [
+            low_level_width(name, plan.data.shape, *plan.dims, plan.data.input_type)
+            for name in plan.architectures
+        ]
         if plan.config.runtime.graphs:
             raise BadInput("runtime.graphs = true: fedmps reads an inner layer, which a replayed graph hides")
         if (self.options.low_features or 0) > max(widths):
@@ -85,7 +92,7 @@ class FedMps(Algorithm):
     @cached_property
     def classifier(self) -> nn.Module:
         """The server's classifier, shaped like client 0's head."""
-        return initial_network(self.plan, 0).head.to(self.device)
+        return initial_network(self.plan, 0).head.to(self.server_device)
 
     def download_arrays(self) -> Sequence[Array]:
         classes = self.plan.dims[0]
@@ -162,30 +169,25 @@ class FedMps(Algorithm):
 
     def _soft_labels(self, t: int, rows: Sequence[ClassRows]) -> list[ClassRows]:
         """Trains the classifier on the uploaded prototypes; returns its logits of each, in eval mode."""
-        from torch.optim import Adam  # imports torch's compiler: a second, on rank 0 alone
-
         options, seed = self.options, self.plan.config.seed
-        z_RD = torch.cat([each.value_KD[each.present_K] for each in rows]).to(self.device)
-        y_R = torch.cat([each.present_K.nonzero()[:, 0] for each in rows]).to(self.device)
+        z_RD, y_R = (to_device(part, self.server_device) for part in present_rows(rows))
         classifier = self.classifier.train()
-        adam = Adam(classifier.parameters(), lr=options.server_lr)
-        seed_torch(seeds.key(seed, "classifier", t), self.device)  # dropout
+        adam = Optimizer(classifier, TrainConfig(optimizer="adam", lr=options.server_lr))
+        seed_torch(seeds.key(seed, "classifier", t), self.server_device)  # dropout
         for epoch in range(options.server_epochs):
             order = seeds.generator(seed, "server shuffle", t, epoch).permutation(len(y_R))
-            total = torch.zeros((), dtype=torch.float64, device=self.device)
-            for which_B in torch.from_numpy(order).to(self.device).split(options.server_batch):
+            total = torch.zeros((), dtype=torch.float64, device=self.server_device)
+            for which_B in to_device(torch.from_numpy(order), self.server_device).split(options.server_batch):
                 loss = cross_entropy(classifier(z_RD[which_B]), y_R[which_B])
-                adam.zero_grad()
-                loss.backward()
-                adam.step()
+                adam.step(loss)
                 total += loss.detach() * len(which_B)
                 self.steps += 1
-            self.loss = total.item() / len(y_R)
         classifier.eval()
         with torch.no_grad():
-            return [
-                ClassRows(classifier(each.value_KD.to(self.device)).cpu(), each.present_K) for each in rows
-            ]
+            logits = [classifier(to_device(each.value_KD, self.server_device)) for each in rows]
+        total, *logits = to_host(total, *logits)
+        self.loss = total.item() / len(y_R)
+        return [ClassRows(each_KK, each.present_K) for each_KK, each in zip(logits, rows, strict=True)]
 
     def round_values(
         self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray

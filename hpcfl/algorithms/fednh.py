@@ -17,12 +17,13 @@ from hpcfl.exchange.payload import Array, Payload, Rows, class_rows, tensor
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.aggregate import Upload, weighted
 from hpcfl.methods.baseline_metrics import FEDNH_METRICS
-from hpcfl.methods.baselines import FedNhOptions
+from hpcfl.methods.baseline_options import FedNhOptions
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
 from hpcfl.methods.sphere import normalise
 from hpcfl.models.heads import EPS
 from hpcfl.models.registry import PROTOTYPE_HEAD
 from hpcfl.training.local_client import LocalClient
+from hpcfl.utils.accelerator import in_float64
 
 
 def moved_prototypes(last_KD: Tensor, uploads: Sequence[Upload], rho: float) -> Tensor:
@@ -70,7 +71,7 @@ class FedNh(SharedNetwork):
         for z_BD, y_B in client.features():
             means.add(normalize(z_BD, dim=1, eps=EPS), y_B)
         mean, count_K1 = means.prototypes(), client.count_K[:, None]
-        unit_KD = normalise(mean.value_KD.double()).float()
+        unit_KD = normalise(in_float64(mean.value_KD)).float()
         return {
             **super().upload(client, download),
             "prototypes": Prototypes(unit_KD, mean.present_K),

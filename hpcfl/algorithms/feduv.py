@@ -10,7 +10,7 @@ from torch import Tensor
 from hpcfl.algorithms.shared_network import SharedNetwork
 from hpcfl.exchange.payload import Payload
 from hpcfl.methods.baseline_metrics import FEDUV_METRICS
-from hpcfl.methods.baselines import FedUvOptions
+from hpcfl.methods.baseline_options import FedUvOptions
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.step.step import BatchOutputs, LossTerms
 

@@ -12,6 +12,7 @@ from torch.nn.functional import kl_div, log_softmax
 
 from hpcfl.algorithms.algorithm import Algorithm
 from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.errors import BadInput
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Payload, tensor
 from hpcfl.federation.run_plan import RunPlan
@@ -50,6 +51,11 @@ class MutualLearning(Algorithm):
 
     def __init__(self, plan: RunPlan, device: torch.device):
         super().__init__(plan, device)
+        if plan.config.runtime.graphs:
+            name = plan.config.method.name
+            raise BadInput(
+                f"runtime.graphs = true: {name} trains two networks in one step, which has no graph"
+            )
         self.architecture = auxiliary_architecture(plan, self.options.auxiliary)
         network = build_on_meta(self.architecture, plan.data.shape, *plan.dims)
         self.shapes = {name: tuple(value.shape) for name, value in network.named_parameters()}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.algorithms.algorithm import Algorithm, Values
+from hpcfl.algorithms.algorithm import BACKWARD, Algorithm, Values
 from hpcfl.algorithms.prototype_values import derived_values, distance_table, uploaded_MKD
 from hpcfl.algorithms.semi_supervised import ActiveSet, SemiSupervised
 from hpcfl.exchange.codec import ClientUpload
@@ -24,6 +24,7 @@ from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.training.local_client import LocalClient, Losses
 from hpcfl.training.state import Block
 from hpcfl.training.step.step import LossTerms
+from hpcfl.utils.accelerator import in_float64, to_device
 
 
 class PrototypeAlgorithm(Algorithm):
@@ -112,18 +113,21 @@ class PrototypeAlgorithm(Algorithm):
             prototypes = with_last_length(prototypes, self._local(client))
         client.blocks["local.value"].copy_(prototypes.value_KD)
         client.blocks["local.present"].copy_(prototypes.present_K)
-        if np.isfinite(losses["loss"]) and prototypes.finite:
-            client.metrics["dead"] = means.dead_K().cpu().numpy()
-            client.metrics["margin"] = self.method.local_margin_K(prototypes).cpu().numpy()
+        if np.isfinite(losses["loss"]):
+            dead_K = means.dead_K()
+            finite = prototypes.value_KD.isfinite().all().to(dead_K.device)
+            client.measured["dead"] = dead_K.where(finite, torch.nan)
+            client.measured["margin"] = self.method.local_margin_K(prototypes).where(finite, torch.nan)
         return losses
 
     def _active_set(self, client: LocalClient, download: Payload) -> ActiveSet | None:
         """Returns the unlabelled samples that the client trains on; None if there are none."""
-        thresholds_2, target = client.blocks["thresholds"], self._prototypes(download)
+        thresholds_2, target = client.saved("thresholds"), self._prototypes(download)
         own = Prototypes(target.value_KD, target.present_K & (client.count_K > 0))
         if thresholds_2.isnan().any():  # its first round of the semi-supervised phase
-            thresholds_2.copy_(self.semi.calibrate(client.step, client.samples(), own))
-        client.metrics["thresholds"] = thresholds_2.cpu().numpy()
+            thresholds_2, block = self.semi.calibrate(client.step, client.samples(), own), "thresholds"
+            client.blocks[block].copy_(to_device(thresholds_2.view(client.blocks[block].dtype), self.device))
+        client.metrics["thresholds"] = thresholds_2.numpy()
         unlabelled = client.samples("unlabelled")
         if not len(unlabelled):
             return None
@@ -134,28 +138,40 @@ class PrototypeAlgorithm(Algorithm):
         client.metrics["pseudo_accuracy"] = active.num_correct / len(active)
         return active
 
+    def samples_passed(self, t: int, client: int) -> int:
+        """Returns the samples of labelled and, in the semi-supervised phase, of unlabelled passes.
+
+        Weak views of all unlabelled samples are passed once; of strong views a batch for each labelled one,
+        and all once more for the prototypes, as if every pseudo-label were accepted.
+        """
+        passed, split = super().samples_passed(t, client), self.plan.clients[client].split
+        if not self.method.is_semi(t) or not len(split.unlabelled):
+            return passed
+        batches = (1 + BACKWARD) * self.plan.config.train.epochs * len(split.train)
+        return passed + batches + 2 * len(split.unlabelled)
+
     def upload(self, client: LocalClient, download: Payload) -> Payload:
         """Returns the local prototypes, and the sample counts if the aggregation needs them."""
         local = self._local(client)
-        if not self.spec.has_uploads or not local.present_K.any():
+        if not self.spec.has_uploads:
             return {}
         count_K1 = (client.count_K * local.present_K)[:, None]
         if self.spec.sends_products:  # the sparse-prototype paper's Algorithm 1, line 11
-            local = Prototypes((local.value_KD.double() * count_K1.double()).float(), local.present_K)
+            product_KD = in_float64(local.value_KD) * in_float64(count_K1)
+            local = Prototypes(product_KD.float(), local.present_K)
         if not self.spec.sends_counts:
             return {"prototypes": local}
         return {"prototypes": local, "counts": Prototypes(count_K1.int(), local.present_K)}
 
     def predict(self, client: LocalClient, z_ND: Tensor) -> Mapping[str, Tensor]:
-        local = self._local(client)
-        return {"local": self.method.nearest_N(z_ND, local)} if local.present_K.any() else {}
+        return {"local": self.method.nearest_N(z_ND, self._local(client))}
 
     def predict_by_download(self, client: int, z_ND: Tensor, download: Payload) -> Mapping[str, Tensor]:
         if not download:
             return {}
         target = self._prototypes(download)
         if self.plan.config.method.own_classes:
-            owned_K = torch.from_numpy(self.plan.class_counts_MK[client] > 0).to(self.device)
+            owned_K = to_device(torch.from_numpy(self.plan.class_counts_MK[client] > 0), self.device)
             target = Prototypes(target.value_KD, target.present_K & owned_K)
         return {"global": self.method.nearest_N(z_ND, target)}
 
@@ -172,20 +188,21 @@ class PrototypeAlgorithm(Algorithm):
         self.method.aggregate.drop(np.flatnonzero(diverged_M).tolist())
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
-        current = self._prototypes(last).to(self.device)
+        current = self._prototypes(last)
         return self._payload(self.method.update_global(t, current, [*map(self._decoded, uploads)]))
 
     def _payload(self, prototypes: Prototypes) -> Payload:
-        if not prototypes.present_K.any():
-            return {}
-        return {"prototypes": prototypes.to(torch.device("cpu"))}
+        """Returns what is sent; the statistics of the refinement come to the host with it."""
+        value_KD, present_K = self.method.refine.stats.with_values(prototypes.value_KD, prototypes.present_K)
+        return {"prototypes": Prototypes(value_KD, present_K)} if present_K.any() else {}
 
     def _decoded(self, upload: ClientUpload) -> Upload:
         prototypes = self._prototypes(upload.payload)
         count_K = torch.zeros(len(prototypes.present_K), dtype=torch.int64)
         if "counts" in upload.payload:
             count_K = class_rows(upload.payload, "counts").value_KD[:, 0].long()
-        return Upload(prototypes.to(self.device), count_K.to(self.device), upload.client)
+        on_device = prototypes.to(self.server_device), to_device(count_K, self.server_device)
+        return Upload(*on_device, upload.client, prototypes.present_K)
 
     def round_values(
         self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray

@@ -18,6 +18,7 @@ from hpcfl.training.epochs import features
 from hpcfl.training.samples import ClientSamples
 from hpcfl.training.step.step import Batch, Step
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device, to_host
 
 
 def weak_augmentation(characters: bool) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ class ActiveSet:
                 remaining = np.concatenate([remaining, rng.permutation(len(self))])
             which_B, remaining = remaining[:size], remaining[size:]
             x_B, _ = self.samples.batch(which_B, augment)
-            yield x_B, self.label_N[torch.from_numpy(which_B).to(self.label_N.device)]
+            yield x_B, self.label_N[to_device(torch.from_numpy(which_B), self.label_N.device)]
 
 
 class SemiSupervised:
@@ -57,10 +58,11 @@ class SemiSupervised:
         self.weak = weak_augmentation(plan.has_characters)
 
     def calibrate(self, step: Step, labelled: ClientSamples, own: Prototypes) -> Tensor:
-        """Returns a client's thresholds from its labelled samples and the prototypes of its own classes."""
+        """Returns a client's thresholds, on the host, from labelled samples and its classes' prototypes."""
         z_ND = torch.cat([z_BD for z_BD, _ in features(step, labelled, self.batch)])
+        z_ND, *rows = to_host(z_ND, own.value_KD, own.present_K)
         quantiles = self.spec.margin_quantile, self.spec.distance_quantile
-        return thresholds(z_ND, labelled.labels_N, own, *quantiles)
+        return thresholds(z_ND, labelled.host_labels_N, Prototypes(*rows), *quantiles)
 
     def active_set(
         self, t: int, i: int, step: Step, unlabelled: ClientSamples, own: Prototypes, thresholds_2: Tensor
@@ -70,10 +72,12 @@ class SemiSupervised:
         labels = pseudo_labels(
             torch.cat([z_BD for z_BD, _ in features(step, unlabelled, self.batch, weak)]), own
         )
-        accepted_N = accept(labels, thresholds_2)
-        samples = replace(unlabelled, index_N=unlabelled.index_N[accepted_N.cpu()])
-        label_N = labels.class_N[accepted_N]
-        return ActiveSet(samples, label_N, int((label_N == samples.labels_N).sum()))
+        accepted_N = accept(labels, to_device(thresholds_2, labels.margin_N.device))
+        # their number decides the batches that follow, so the host has to know it here
+        accepted_N, label_N = to_host(accepted_N, labels.class_N)
+        samples, label_N = replace(unlabelled, index_N=unlabelled.index_N[accepted_N]), label_N[accepted_N]
+        correct = int((label_N == samples.host_labels_N).sum())
+        return ActiveSet(samples, to_device(label_N, samples.source.device), correct)
 
     def batches(self, active: ActiveSet, t: int, i: int, epoch: int) -> Iterator[Batch]:
         """Yields batches of strong views with pseudo-labels, as large as the labelled ones, without end."""

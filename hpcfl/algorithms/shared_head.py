@@ -37,7 +37,7 @@ class SharedHead(Algorithm):
     @cached_property
     def head(self) -> nn.Module:
         """The server's head, which starts as client 0's; in eval mode, because some networks have dropout."""
-        return initial_network(self.plan, 0).head.eval().to(self.device)
+        return initial_network(self.plan, 0).head.eval().to(self.server_device)
 
     def head_payload(self, head: nn.Module) -> Payload:
         """Returns the parameters of a head, in the order of `names`."""

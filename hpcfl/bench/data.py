@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpcfl.bench.job import Job, on_ranks, with_settings
 from hpcfl.config.loading import load_config
-from hpcfl.data.load import load_dataset
+from hpcfl.data.load import BUILT_IN, load_dataset
 from hpcfl.data.prepared_file import prepared_path
 from hpcfl.errors import BadInput
 
@@ -16,8 +16,8 @@ SIZES = ("Rss", "Pss", "Private_Dirty")
 
 def bench_data(name: str, root: str | None, ranks: int) -> int:
     """Prints the sizes of the dataset's mapping, summed over the ranks in the third round."""
-    if name == "spiral":
-        raise BadInput("--name spiral: it has no file; name a prepared dataset")
+    if name in BUILT_IN:
+        raise BadInput(f"--name {name}: it has no file; name a prepared dataset")
     settings = [f"data.name={name}", *([f"data.root={root}"] if root else []), "federation.rounds=1000"]
     config = load_config(None, settings)
     load_dataset(config.data)

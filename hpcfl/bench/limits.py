@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from hpcfl.utils import accelerator
+
 SIDE = 1536
 """Rows of the matrices: large enough to reach the limit, small enough for some hundredths of a second."""
 TRIES = 4
@@ -38,13 +40,8 @@ class MachineLimits:
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
     """Returns the seconds that the work takes until the device has finished it."""
-    synchronise(device)
+    accelerator.synchronise(device)
     start = time.perf_counter()
     work()
-    synchronise(device)
+    accelerator.synchronise(device)
     return time.perf_counter() - start
-
-
-def synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -110,6 +110,7 @@ def measure_parts(plan: RunPlan, device: torch.device) -> dict[str, Part]:
                     worker.train_client(1, i)
                 with record_function(TEST):
                     worker.evaluate_network(1, i)
+                    worker.finish_evaluation()
     finally:
         local_client.features = features
     parts: dict[str, Part] = defaultdict(Part)

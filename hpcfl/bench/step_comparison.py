@@ -21,6 +21,7 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.models.costs import costs
 from hpcfl.runtime.arena import Arena, Reservation
+from hpcfl.runtime.device_memory import DeviceMemory
 from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.step.options import StepOptions, all_step_options
 
@@ -59,6 +60,7 @@ class StepComparison:
             *plan.dims,
             config.train.batch_size,
             config.runtime.inference_batch,
+            plan.data.input_type,
         )
         # training is a forward and a backward pass (3 forward passes); prototypes and test data one each
         passes = 3 * config.train.epochs + (config.method.prototypes == "eval")
@@ -79,6 +81,7 @@ class StepComparison:
             worker.download = {"prototypes": self.target}
             worker.train_client(t, i)
             worker.evaluate_network(t, i)
+            worker.finish_evaluation()
             loss = float(worker.metrics.of(i)["loss"])
             worker.metrics.pop()
         if not math.isfinite(loss):
@@ -87,7 +90,11 @@ class StepComparison:
 
 
 def make_worker(
-    plan: RunPlan, device: torch.device, options: Mapping[str, StepOptions], algorithm: Algorithm
+    plan: RunPlan,
+    device: torch.device,
+    options: Mapping[str, StepOptions],
+    algorithm: Algorithm,
+    memory: DeviceMemory = DeviceMemory(),  # it is frozen
 ) -> Worker:
     """Returns a worker that hosts all clients in their initial state."""
     layouts, ids = ClientLayouts(plan, algorithm, options), range(len(plan.clients))
@@ -97,4 +104,4 @@ def make_worker(
     records = ClientRecords(plan, layouts, arena)
     for i in ids:
         records.initialise(i, {})
-    return Worker(WorkerContext(plan, algorithm, device, options, records), ids)
+    return Worker(WorkerContext(plan, algorithm, device, options, records, device_memory=memory), ids)

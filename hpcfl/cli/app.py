@@ -15,7 +15,7 @@ from hpcfl.cli.catalog import catalog
 from hpcfl.cli.data import data
 from hpcfl.cli.jobs import jobs
 from hpcfl.cli.plan import doctor, plan
-from hpcfl.cli.runs import diff, export, report, show, watch
+from hpcfl.cli.runs import clock, diff, export, report, show, watch
 from hpcfl.cli.study import study
 from hpcfl.comm.launcher import OUTPUT_DELAY, is_first_process
 from hpcfl.errors import BadInput
@@ -81,5 +81,5 @@ def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh:
     sys.exit(launch_train(config, settings, out, fresh))
 
 
-for command in (show, diff, watch, export, report, study, jobs, plan, doctor, catalog, data, bench):
+for command in (show, diff, watch, clock, export, report, study, jobs, plan, doctor, catalog, data, bench):
     main.add_command(command)

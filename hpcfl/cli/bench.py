@@ -91,6 +91,20 @@ def joint(config: str | None, settings: tuple[str, ...], repeats: int, samples: 
 @bench.command()
 @click.argument("config", required=False)
 @SETTINGS
+@click.option("--method", "methods", metavar="NAME", multiple=True, help="Repeatable. [default: all]")
+def device(config: str | None, settings: tuple[str, ...], methods: tuple[str, ...]) -> None:
+    """Kernels, host syncs and bytes copied on an accelerator.
+
+    Of a training step, a client, an evaluation, and the server in a round; counted on a stand-in device.
+    """
+    from hpcfl.bench.device import bench_device
+
+    _exit_with(bench_device, path=config, settings=settings, methods=methods)
+
+
+@bench.command()
+@click.argument("config", required=False)
+@SETTINGS
 @_integer("--samples", 320, least=2, help="Of each client.")
 def profile(config: str | None, settings: tuple[str, ...], samples: int) -> None:
     """Where the seconds of a client's round go, with the share of the GEMM limit."""

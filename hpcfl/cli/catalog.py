@@ -56,6 +56,7 @@ def print_catalogue() -> None:
         "models.list": [(name, net.about, net.paper) for name, net in ARCHITECTURES.items()],
         "data.name": [
             ("spiral", "six spiral arms in the plane, built in", "ProtoNorm, Fig. 1 and supplement A"),
+            ("synthetic", "images of any shape and number of classes, built in", "hpcfl"),
             *((name, dataset.about, dataset.paper) for name, dataset in KNOWN_DATASETS.items()),
             *(
                 (name, f"{original} {options}", "papers' code")

@@ -77,6 +77,13 @@ def _describe_prepared(path: Path) -> tuple[str, str]:
 @click.option(
     "--as", "new_name", metavar="NAME", help="The name of what is made, if not that of the dataset."
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["nhwc", "nchw"]),
+    help="Order of the axes of an array with four. [default: nhwc for uint8 images, else nchw]",
+)
+@click.option("--label", metavar="COLUMN", help="Column of the labels in a .csv.")
+@click.option("--allow-pickle", is_flag=True, help="Read the pickled files of htfllib:DIR.")
 @click.option("--fresh", is_flag=True, help="Make it again if it is there.")
 def prepare(
     name: str,
@@ -86,20 +93,25 @@ def prepare(
     resize: Literal["crop", "squash"],
     part: Literal["all", "train"],
     new_name: str | None,
+    layout: Literal["nhwc", "nchw"] | None,
+    label: str | None,
+    allow_pickle: bool,
     fresh: bool,
 ) -> None:
     """Make DIR/NAME.h5 from a known dataset or from your own data.
 
-    NAME is one that `hpcfl data list` shows, or a new one for what --source gives: an .npz (x: uint8 images,
-    y: labels, perhaps writer), a folder with one directory of images per class, or a dataset of torchvision,
-    torchvision:CLASS[:DIRECTORY].
+    NAME is one that `hpcfl data list` shows, or a new one for what --source gives: an .npz (x: uint8 images
+    or any other numbers, y: labels, perhaps writer), a .csv with a column of labels, a folder with one
+    directory of images per class, a dataset of torchvision, torchvision:CLASS[:DIRECTORY], or of HtFLlib,
+    htfllib:DIR.
     """
     from hpcfl.config.schema import DataConfig
-    from hpcfl.data.prepare import prepare
+    from hpcfl.data.prepare import Choices, prepare
 
     # a batch system's SIGTERM becomes an exit, so that temporary files are removed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    for line in prepare(name, source, root or DataConfig().root, size, fresh, new_name, resize, part):
+    choices = Choices(size, resize, part, layout, label, allow_pickle)
+    for line in prepare(name, source, root or DataConfig().root, fresh, new_name, choices):
         print(line, flush=True)
 
 

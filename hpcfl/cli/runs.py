@@ -65,18 +65,48 @@ def watch(run: str, interval: float, once: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
-@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "latex"]))
-@click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
-def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
-    """Write runs as CSV files or for TensorBoard, or the tables of a study as CSV or LaTeX.
+@click.argument("run", metavar="RUN.h5")
+@click.option(
+    "--profile", type=click.Choice(["phones", "hospitals", "lan"]), help="Devices: docs/devices.md."
+)
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of [system]; repeatable.")
+@click.option(
+    "--target", metavar="ACCURACY", type=click.FloatRange(0, 1), help="Also what this accuracy costs."
+)
+@click.option("-o", "out", metavar="OUT.h5", help="A new log with the clock, for show and report.")
+def clock(
+    run: str, profile: str | None, settings: tuple[str, ...], target: float | None, out: str | None
+) -> None:
+    """Compute how long a finished run would take on these devices.
 
-    Each run, or the study, gets a directory of its own.
+    For runs in which every round waits for all participants: nothing is trained, and the results do not
+    change. The run's dataset must be there, because its shapes and split say what a client computes.
+    """
+    from hpcfl.report.clock import print_clock
+
+    print_clock(run, profile, settings, target, out)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
+@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "torch", "latex"]))
+@click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
+@click.option(
+    "--client", "clients", metavar="I", type=int, multiple=True, help="With torch: this client; repeatable."
+)
+@click.option("--samples", is_flag=True, help="With torch: also the clients' test samples.")
+def export(
+    runs: tuple[str, ...], kind: str, out: str | None, clients: tuple[int, ...], samples: bool
+) -> None:
+    """Write runs as CSV files, for TensorBoard or for torch, or the tables of a study as CSV or LaTeX.
+
+    torch: the clients' networks after the last round, which torch loads without hpcfl, prototypes and saved
+    features. Each run, or the study, gets a directory of its own.
     """
     from hpcfl.errors import BadInput
     from hpcfl.log.reader import is_study
 
-    if len(runs) == 1 and kind != "tensorboard" and is_study(runs[0]):
+    if len(runs) == 1 and kind in ("csv", "latex") and is_study(runs[0]):
         from hpcfl.report.export_study import print_exported_study
 
         print_exported_study(runs[0], kind, out)
@@ -85,7 +115,7 @@ def export(runs: tuple[str, ...], kind: str, out: str | None) -> None:
         raise BadInput("--to latex takes the directory of a study; hpcfl report writes the tables of runs")
     from hpcfl.export.command import print_exported
 
-    print_exported(runs, kind, out)
+    print_exported(runs, kind, out, clients, samples)
 
 
 @click.command()

@@ -60,6 +60,27 @@ def status(**arguments: Any) -> None:
 
 @study.command()
 @_study_options
+@click.option("-n", "ranks", default=21, show_default=True, type=click.IntRange(1), help="Ranks of a run.")
+@click.option("--devices", default=0, show_default=True, type=click.IntRange(0), help="GPUs of a run.")
+@click.option(
+    "--speed",
+    metavar="GFLOPS",
+    type=click.FloatRange(0, min_open=True),
+    help="GFLOP/s that a core does, or a GPU. [default: 50 of a core, 1000 of a GPU]",
+)
+def plan(**arguments: Any) -> None:
+    """Estimate what the runs cost, from FLOPs, without running them; a paper's data need not be there.
+
+    --out has no effect.
+    """
+    from hpcfl.study.plan import print_study_plan
+
+    del arguments["out"]
+    print_study_plan(**arguments)
+
+
+@study.command()
+@_study_options
 @click.option("-n", "ranks", default=21, show_default=True, type=click.IntRange(1), help="Ranks of a task.")
 @click.option(
     "--hours",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -13,35 +14,54 @@ from pydantic import ValidationError
 
 from hpcfl.config.identity import keys
 from hpcfl.config.schema import Config
-from hpcfl.errors import BadInput, nearest
+from hpcfl.errors import BadInput, nearest, nearest_key
 from hpcfl.share.lookup import find_config
 
+Source = str | Path | Mapping[str, Any] | Config | None
+"""What describes a run: a file, the name of a shipped one, tables, a checked configuration."""
+STANDARD_INPUT = ("-", "/dev/stdin")
 MAX_DEPTH = 50
 """Levels of nested tables and lists."""
 MAX_BITS = 1024
 """Bits of an integer."""
 
 
-def load_config(
-    source: str | Path | Mapping[str, Any] | Config | None = None, settings: Sequence[str] = ()
-) -> Config:
+def load_config(source: Source = None, settings: Sequence[str] = (), said_as: str = "--set ") -> Config:
     """Returns a checked configuration from a TOML file, a mapping, a Config, or None (the quick start).
 
-    A text that is no file is the name of a shipped configuration. `settings` are `KEY=VALUE` texts that
-    override it.
+    A text that is no file is the name of a shipped configuration, `-` is standard input. `settings` are
+    `KEY=VALUE` texts that override it; errors quote them after `said_as`.
     """
     if isinstance(source, Config):
         tables = tomllib.loads(dump_config(source))
     elif isinstance(source, Mapping):
         _check_extremes(source, "configuration")
         tables = _nested_tables(source)
+    elif is_standard_input(source):
+        tables = read_standard_input()
     else:
         tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
+    if isinstance(tables.get("block"), list):
+        raise BadInput(f"{source} is a study: hpcfl study run {source}")
     if isinstance(settings, str):
         raise BadInput(f"settings = {settings!r}: must be a list of KEY=VALUE")
     for text in settings:
-        _apply_setting(tables, text)
+        _apply_setting(tables, text, said_as)
     return check_tables(tables)
+
+
+def is_standard_input(source: Source) -> bool:
+    """Returns whether a configuration is to be read from standard input."""
+    return isinstance(source, str | Path) and str(source) in STANDARD_INPUT
+
+
+def read_standard_input() -> dict[str, Any]:
+    """Returns the tables that standard input has; a launcher gives it to rank 0 alone."""
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"standard input is not UTF-8 text (byte {error.start})") from None
+    return parse_toml(text, "standard input")
 
 
 def _nested_tables(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,25 +123,25 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     return tables
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
+def parse_setting(text: str, said_as: str = "--set ") -> tuple[str, Any]:
     """Returns key and value of `KEY=VALUE`."""
     name, equals, value = text.partition("=")
     parts = [part.strip() for part in name.split(".")]
     if not equals or not all(parts):
-        raise BadInput(f"--set {text}: write KEY=VALUE, for example --set train.lr=0.1")
+        raise BadInput(f"{said_as}{text}: write KEY=VALUE, for example {said_as}train.lr=0.1")
     parsed = _parse_value(value.strip())
-    _check_extremes(parsed, f"--set {_shorten(text)}", depth=len(parts))
+    _check_extremes(parsed, f"{said_as}{_shorten(text)}", depth=len(parts))
     return ".".join(parts), parsed
 
 
-def _apply_setting(tables: dict[str, Any], text: str) -> None:
+def _apply_setting(tables: dict[str, Any], text: str, said_as: str) -> None:
     """Sets the value of `KEY=VALUE` in nested tables."""
-    key, value = parse_setting(text)
+    key, value = parse_setting(text, said_as)
     *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})
         if not isinstance(tables, dict):
-            raise BadInput(f"--set {text}: {part} is a value, not a table")
+            raise BadInput(f"{said_as}{text}: {part} is a value, not a table")
     tables[last] = value
 
 
@@ -158,7 +178,7 @@ def error_message(error: ValidationError, section: str = "") -> str:
     )
     match first["type"]:
         case "extra_forbidden":
-            text = f"unknown key {key}{nearest(key, keys())}"
+            text = f"unknown key {key}{nearest_key(key, _keys_and_sections())}"
         case "model_type":
             text = f"{key} = {value}: must be a table, [{key}]"
         case "literal_error":
@@ -170,6 +190,10 @@ def error_message(error: ValidationError, section: str = "") -> str:
         case _:
             text = f"{key} = {value}: {message}"
     return text + (f" (and {len(others)} more)" if others else "")
+
+
+def _keys_and_sections() -> list[str]:
+    return [*keys(), *Config.model_fields]
 
 
 def _shorten(text: str) -> str:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from hpcfl.config.data import DataConfig, sized
 from hpcfl.config.method import MethodConfig
-from hpcfl.config.section import Count, Names, Section, Seed, Weights
+from hpcfl.config.section import Count, Names, Section, Seed, Share, Weights
+from hpcfl.config.system import SystemConfig
 from hpcfl.config.train import NO_CLIPPING, TrainConfig
-
-
-class DataConfig(Section):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "spiral"
-    """Dataset: spiral (built in), or the name of a dataset that `hpcfl data prepare` made."""
-    root: str = Field(default_factory=lambda: os.environ.get("HPCFL_DATA", "data"))
-    """Directory of prepared datasets; default: $HPCFL_DATA, else data."""
-    samples_per_class: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """Points on each of the six arms of the spiral (the papers draw 5000)."""
-    style: Literal["fednh", "supplement"] = "fednh"
-    """Formula of the spiral: fednh (FedNH's generator), or supplement (as in ProtoNorm's supplement A)."""
-    normalise: Literal["channel", "half"] = "channel"
-    """Images: channel (by each channel's mean and deviation), or half ((x/255 − 0.5)/0.5, papers' code)."""
 
 
 class PartitionConfig(Section):
@@ -72,7 +60,7 @@ class ModelsConfig(Section):
     head: Literal["linear", "mlp512", "mlp256", "mlp128", "htc4", "unit"] = "linear"
     """Head: linear; mlp…: a hidden layer of that size; htc4: all four in turn; unit: normalises features."""
     features: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Number d of features, which prototypes have too, equal for all clients (512; 32 for points)."""
+    """Number d of features, which prototypes have too, equal for all clients (images 512, other data 32)."""
     pretrained: dict[str, str] = Field(default_factory=dict)
     """By architecture: a file of weights, or the name of torchvision weights in the local cache."""
     same_start: bool = False
@@ -140,8 +128,10 @@ class RuntimeConfig(Section):
     """Threads of each rank; changes the last bits of results."""
     server_threads: Threads | None = None
     """Threads of rank 0 while it aggregates and refines; unset: as threads. Changes the last bits too."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device for networks; auto: cuda if there is one. A rank takes the GPU of its local rank."""
+    device: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")] = "auto"
+    """Type of device for networks: cpu, cuda (ROCm too), xpu, mps …; auto: an accelerator if there is one."""
+    device_memory: Share = 0.5
+    """Share of an accelerator's free memory for data and recently trained clients; its ranks divide it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the clients' networks; the server aggregates in float64."""
     step: Literal["auto", "direct", "plain"] = "auto"
@@ -167,8 +157,15 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     method: MethodConfig = MethodConfig()
     federation: FederationConfig = FederationConfig()
+    system: SystemConfig = SystemConfig()
     log: LogConfig = LogConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @model_validator(mode="after")
+    def _size_built_in_data(self) -> Config:
+        """Sets data.samples_per_class where it is not given: built-in data grow with the clients."""
+        object.__setattr__(self, "data", sized(self.data, self.federation.clients))  # frozen for all others
+        return self
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Config:
@@ -176,6 +173,13 @@ class Config(Section):
         number, clients = self.federation.participation, self.federation.clients
         if isinstance(number, int) and number > clients:
             raise ValueError(f"federation.participation = {number}: more than federation.clients = {clients}")
+        if self.system.problem:
+            raise ValueError(self.system.problem)
+        if self.federation.per_round + (extra := self.system.extra) > clients and extra:
+            raise ValueError(
+                f"system.extra = {extra}: federation.participation = {number} and {extra} more are more than "
+                f"federation.clients = {clients}"
+            )
         if self.models.list is not None and "group" in self.models.model_fields_set:
             raise ValueError("models.list and models.group: give one of them, not both")
         if self.models.weights is not None and len(self.models.weights) != len(self.models.list or []):

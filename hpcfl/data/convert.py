@@ -1,8 +1,8 @@
-"""Converts a raw dataset to a prepared file: uint8 images of one shape and integer labels."""
+"""Converts a raw dataset to a prepared file: samples of one shape and type, and integer labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Resize = Literal["crop", "squash"]
 BATCH = 256
-"""Images per write."""
+"""Samples per write."""
 
 
 def convert(
@@ -40,25 +40,27 @@ def convert(
     """
     num_train, count = len(raw.train), len(raw.train) + len(raw.test)
     if num_train == 0:
-        raise BadInput("the source has no images to train on")
+        raise BadInput("the source has no samples to train on")
     _check_names((*map(str, raw.class_names or ()), *raw.writer_names))
     samples = chain(_iterate("train", raw.train), _iterate("test", raw.test))
     image, label = next(samples)
-    gray = _is_gray(image) if raw.gray is None else raw.gray
-    batch, labels = [_to_array(image, size, gray, resize)], [label]
+    to_array = _choose_conversion(image, raw.gray, size, resize)
+    batch, labels = [to_array(image)], [label]
     with create_hdf5(path) as file:
-        writer = PreparedFileWriter(file, count, num_train, batch[0].shape)
+        writer = PreparedFileWriter(file, count, num_train, batch[0])
         for image, label in samples:
             if len(batch) == BATCH:
                 writer.add(np.stack(batch))
                 batch.clear()
-                report_progress("writing images", len(labels), count)
-            batch.append(_to_array(image, size, gray, resize))
+                report_progress("writing samples", len(labels), count)
+            batch.append(to_array(image))
             labels.append(label)
             if batch[-1].shape != writer.x.shape[1:]:
                 raise BadInput(
-                    f"images of mixed sizes: the first is {_format_shape(writer.x.shape[1:])}, "
-                    f"number {len(labels)} is {_format_shape(batch[-1].shape)}; give --size for a common side"
+                    f"{'images of mixed sizes' if writer.format == 1 else 'samples of mixed shapes'}: "
+                    f"the first is {_format_shape(writer.x.shape[1:])}, "
+                    f"number {len(labels)} is {_format_shape(batch[-1].shape)}; "
+                    + ("give --size for a common side" if writer.format == 1 else "all must be alike")
                 )
         writer.add(np.stack(batch))
         y, class_names = _encode_labels(labels, raw.class_names)
@@ -77,6 +79,24 @@ def _iterate(split: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
             raise
         except Exception as error:
             raise BadInput(f"image {i} of the {split} part cannot be read ({error})") from None
+
+
+def _choose_conversion(
+    first: Any, gray: bool | None, size: int | None, resize: Resize
+) -> Callable[[Any], np.ndarray]:
+    """Returns the function that makes an array of a sample, chosen by the first one."""
+    if not isinstance(first, np.ndarray) or first.dtype == np.uint8:
+        is_gray = _is_gray(first) if gray is None else gray
+        return lambda image: _to_array(image, size, is_gray, resize)
+    if size is not None:
+        raise BadInput(f"--size {size}: only for images; the source has samples of {first.dtype}")
+    return lambda sample: _same_type(sample, first.dtype)
+
+
+def _same_type(sample: Any, dtype: np.dtype) -> np.ndarray:
+    if not isinstance(sample, np.ndarray) or sample.dtype != dtype:
+        raise BadInput(f"the source mixes samples of {dtype} and {getattr(sample, 'dtype', 'other kinds')}")
+    return sample
 
 
 def _is_gray(image: Any) -> bool:
@@ -129,7 +149,7 @@ def _encode_labels(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[
     except ValueError:
         values = np.empty((0, 0))
     if values.shape != (len(labels),) or values.dtype.kind not in "iubUS":
-        raise BadInput(f"labels must be one integer or word per image, not {labels[0]!r}")
+        raise BadInput(f"labels must be one integer or word per sample, not {labels[0]!r}")
     used, y = np.unique(values, return_inverse=True)
     if names is None:
         class_names = tuple(used.astype(str).tolist())

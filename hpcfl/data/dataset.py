@@ -15,7 +15,9 @@ class Dataset:
     """All samples: first the train samples, then the test samples. Clients hold indices into it."""
 
     x: np.ndarray
-    """Points [N, F], float32; or images [N, H, W, C], uint8, as a memory map of the prepared file."""
+    """Images [N, H, W, C], uint8; or other samples [N, …]: float32, or int32 for token numbers.
+
+    A memory map of the prepared file, if there is one."""
     y: np.ndarray
     """Labels 0 … K − 1, [N], int64."""
     class_names: tuple[str, ...]
@@ -28,7 +30,7 @@ class Dataset:
     file: Path | None = None
     """The prepared file; None: generated data."""
     mean_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """Mean of each channel over the train images, with pixels scaled to 0 … 1; `std_C` likewise."""
+    """Mean of each channel over the train samples, with pixels scaled to 0 … 1; `std_C` likewise."""
     std_C: np.ndarray = field(default_factory=lambda: np.zeros(0))
     writer_ids: np.ndarray | None = None
     """Writer of each sample, 0 … W − 1, [N]; None: unknown."""
@@ -47,6 +49,11 @@ class Dataset:
     @property
     def is_images(self) -> bool:
         return self.x.dtype == np.uint8
+
+    @property
+    def input_type(self) -> str:
+        """Type of what networks take."""
+        return "int32" if self.x.dtype == np.int32 else "float32"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from hpcfl.config.schema import PartitionConfig
 from hpcfl.data import partitioners, published
 from hpcfl.data.kshot import nway_kshot
 from hpcfl.data.split_file import read_split
+from hpcfl.data.working_values import working_values
 from hpcfl.errors import BadInput
 from hpcfl.utils.seeds import generator
 
@@ -35,7 +36,32 @@ def partition(
     num_train: int | None = None,
     writer_ids: np.ndarray | None = None,
 ) -> list[Split]:
-    """Returns the split of every client; the first `num_train` samples, by default all, are train samples."""
+    """Returns the split of every client; the first `num_train` samples, by default all, are train samples.
+
+    Where a Dirichlet split is not possible, the error names values that work.
+    """
+
+    def attempt(settings: PartitionConfig, clients: int) -> list[Split]:
+        return _partition(y, clients, settings, num_train, writer_ids)
+
+    try:
+        return attempt(settings, clients)
+    except BadInput as problem:
+        if settings.name != "dirichlet":
+            raise
+        default = published.MIN_SAMPLES if settings.style == "published" else MIN_SAMPLES
+        advice = working_values(settings, clients, settings.min_samples or default, attempt)
+        raise BadInput(f"{problem}{advice}") from None
+
+
+def _partition(
+    y: np.ndarray,
+    clients: int,
+    settings: PartitionConfig,
+    num_train: int | None,
+    writer_ids: np.ndarray | None,
+) -> list[Split]:
+    """Returns the split of every client, or raises BadInput if it is not possible."""
     parts: Sequence[tuple[np.ndarray, ...]]
     if settings.file is not None:
         parts = read_split(settings.file, len(y), clients)
@@ -103,7 +129,7 @@ def _stratified(
         case "iid":
             parts = np.array_split(rng.permutation(len(y)), clients)
         case "dirichlet":
-            parts = partitioners.dirichlet(y, clients, settings.alpha, min_samples, rng)
+            parts = partitioners.dirichlet(y, clients, settings.alpha, min_samples, rng, redraw_clients=True)
         case "pathological":
             parts = partitioners.pathological(y, clients, settings.classes_per_client, min_samples, rng)
         case _:

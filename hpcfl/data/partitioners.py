@@ -16,13 +16,22 @@ Draw = tuple[np.ndarray, Callable[[], list[np.ndarray]]]
 
 
 def dirichlet(
-    y: np.ndarray, clients: int, alpha: float, min_samples: int, rng: Rng, rounding: np.ufunc = np.rint
+    y: np.ndarray,
+    clients: int,
+    alpha: float,
+    min_samples: int,
+    rng: Rng,
+    rounding: np.ufunc = np.rint,
+    redraw_clients: bool = False,
 ) -> list[np.ndarray]:
     """Splits each class by Dirichlet proportions; a client that has its even share gets no more samples.
 
     That rule, and drawing again until every client has enough samples, is the papers' common practice. With
     numpy's legacy generator and cuts rounded down these are the papers' draws, in their order. Rounded down,
     proportions that add up to 0.999… leave one sample of nearly every class to the last client.
+
+    With many clients hardly a draw gives all of them enough. With `redraw_clients`, only the shares of those
+    that have too few are then drawn again.
     """
     class_indices = _indices_by_class(y)
 
@@ -39,7 +48,40 @@ def dirichlet(
             class_cuts.append((indices, cuts))
         return sizes_M, lambda: _join_classes([np.split(indices, cuts) for indices, cuts in class_cuts])
 
-    return _draw_until_enough(min_samples, clients, draw, f"partition.alpha = {alpha}")
+    setting = f"partition.alpha = {alpha}"
+    try:
+        return _draw_until_enough(min_samples, clients, draw, setting)
+    except BadInput:
+        parts = _redraw_clients(class_indices, clients, alpha, min_samples, rng) if redraw_clients else None
+        if parts is None:
+            raise
+        return parts
+
+
+def _redraw_clients(
+    class_indices: list[np.ndarray], clients: int, alpha: float, min_samples: int, rng: Rng
+) -> list[np.ndarray] | None:
+    """Splits as `dirichlet`, but draws the shares of a client with too few samples again, of it alone.
+
+    A Dirichlet distribution is that of independent Gamma variables, divided by their sum. Returns None if
+    some client never has enough.
+    """
+    even_share = sum(map(len, class_indices)) / clients
+    gamma_MK = rng.standard_gamma(alpha, (clients, len(class_indices)))
+    for _ in range(MAX_DRAWS):
+        sizes_M, class_cuts = np.zeros(clients, dtype=np.int64), []
+        for k, indices in enumerate(class_indices):
+            share = gamma_MK[:, k] * (sizes_M < even_share)
+            total = max(share.sum(), np.finfo(float).tiny)
+            cuts = np.rint(np.cumsum(share / total) * len(indices)).astype(np.int64)[:-1]
+            sizes_M += np.diff(cuts, prepend=0, append=len(indices))
+            class_cuts.append(cuts)
+        short = sizes_M < min_samples
+        if not short.any():
+            parts = zip(class_indices, class_cuts, strict=True)
+            return _join_classes([np.split(rng.permutation(indices), cuts) for indices, cuts in parts])
+        gamma_MK[short] = rng.standard_gamma(alpha, (int(short.sum()), len(class_indices)))
+    return None
 
 
 def pathological(

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from hpcfl.data.convert import Resize, convert
+from hpcfl.data.convert import Resize
 from hpcfl.data.dataset import Dataset
-from hpcfl.data.prepared_file import (
-    check_written,
-    is_prepared,
-    open_prepared,
-    prepared_path,
-    verify_images,
-)
-from hpcfl.data.sources import user_data
-from hpcfl.data.sources.fetch import ProgressCallback, SourceFiles
+from hpcfl.data.load import BUILT_IN
+from hpcfl.data.npz import read_npz
+from hpcfl.data.prepared_file import is_prepared, open_prepared, prepared_path, verify_images
+from hpcfl.data.sources import htfllib, user_data
+from hpcfl.data.sources.arrays import Layout, npz_file
+from hpcfl.data.sources.fetch import SourceFiles
 from hpcfl.data.sources.raw_dataset import ImageFiles, RawDataset
 from hpcfl.data.sources.registry import EMNIST, KNOWN_DATASETS
+from hpcfl.data.sources.table import csv_file
+from hpcfl.data.write_prepared import split_path, write_prepared
 from hpcfl.errors import BadInput, nearest
-from hpcfl.utils.files import move_into_place, remove_leftovers, temporary_path
 
 DESCRIBED = {"squash": "squashed", "train": "train part alone"}
+DESCRIBED_CHOICES = ("resize", "part", "layout", "label")
+PREFIXES, SUFFIXES = (user_data.PREFIX, htfllib.PREFIX), (".npz", ".csv")
+"""Sources that are always a user's own data begin or end so."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -42,43 +37,61 @@ class Choices:
     """Side of the images; None: the dataset's own, or as they are."""
     resize: Resize = "crop"
     part: Literal["all", "train"] = "all"
+    layout: Layout | None = None
+    """Order of the axes of an array of images, or of other samples with four axes."""
+    label: str | None = None
+    """Column of the labels in a CSV file."""
+    allow_pickle: bool = False
 
     def description(self) -> dict[str, str]:
         """Returns what differs from the defaults, for the provenance."""
-        chosen = {"resize": self.resize, "part": self.part}
-        return {name: value for name, value in chosen.items() if value not in ("crop", "all")}
+        chosen = {name: getattr(self, name) for name in DESCRIBED_CHOICES}
+        return {name: value for name, value in chosen.items() if value not in ("crop", "all", None)}
+
+
+CHOICES = Choices()
 
 
 def prepare(
     name: str,
     source: str | None,
     root: str,
-    size: int | None,
-    fresh: bool,
+    fresh: bool = False,
     new_name: str | None = None,
-    resize: Resize = "crop",
-    part: Literal["all", "train"] = "all",
+    choices: Choices = CHOICES,
 ) -> Iterator[str]:
     """Prepares a dataset (for `emnist`, all its splits) and yields a message for each."""
     names = [f"emnist-{split}" for split in EMNIST] if name == "emnist" else [name]
-    if len(names) > 1 and source and (source.startswith(user_data.PREFIX) or source.endswith(".npz")):
-        raise BadInput(f"emnist is six datasets; give --source {source} a name of its own")
+    own = source is not None and (source.startswith(PREFIXES) or source.endswith(SUFFIXES))
+    if own and names[0] in KNOWN_DATASETS:
+        raise BadInput(
+            f"--source {source}: that is your own data, {name} the name of a published dataset; "
+            f"give yours another name: hpcfl data prepare my-{name} --source {source}"
+        )
+    for option, suffix in (("layout", ".npz"), ("label", ".csv")):
+        if getattr(choices, option) is not None and not (source or "").endswith(suffix):
+            raise BadInput(f"--{option} {getattr(choices, option)}: only with --source FILE{suffix}")
     if len(names) > 1 and new_name:
         raise BadInput(f"emnist is six datasets; --as {new_name} is one name")
-    choices = Choices(size, resize, part)
     for dataset in names:
         _check_choices(dataset, new_name, choices)
         yield _prepare_one(dataset, new_name or dataset, source, Path(root), choices, fresh)
+
+
+def check_name(name: str) -> None:
+    """Raises BadInput if this cannot be the name of a dataset."""
+    if not NAME.fullmatch(name) or name in BUILT_IN:
+        raise BadInput(
+            f"{name!r} cannot be a dataset's name: letters, digits, . _ - are allowed, "
+            f"{' and '.join(BUILT_IN)} are taken"
+        )
 
 
 def _check_choices(name: str, new_name: str | None, choices: Choices) -> None:
     """Raises BadInput for a name or a choice that this dataset cannot have."""
     known = KNOWN_DATASETS.get(name)
     for each in (name, new_name or name):
-        if not NAME.fullmatch(each) or each == "spiral":
-            raise BadInput(
-                f"{each!r} cannot be a dataset's name: letters, digits, . _ - are allowed, spiral is taken"
-            )
+        check_name(each)
     if new_name and known is None:
         raise BadInput(f"--as {new_name}: {name} is your own data, whose name you choose already")
     if new_name and new_name != name and new_name in KNOWN_DATASETS:
@@ -99,7 +112,7 @@ def _prepare_one(
     if is_prepared(path) and not fresh:
         data = open_prepared(path)
         verify_images(data)
-        there = {key: data.provenance.get(key) for key in ("resize", "part") if key in data.provenance}
+        there = {key: data.provenance[key] for key in DESCRIBED_CHOICES if key in data.provenance}
         other_size = choices.size is not None and data.shape[1:] != (choices.size, choices.size)
         if data.original not in ("", name) or there != choices.description() or other_size:
             raise BadInput(
@@ -110,46 +123,44 @@ def _prepare_one(
     if name not in KNOWN_DATASETS and source is None:
         raise BadInput(
             f"{name!r} is not known{nearest(name, [*KNOWN_DATASETS, 'emnist'])}: give your own data with "
-            "--source (an .npz, an image folder, or torchvision:CLASS), or choose from "
+            "--source (an .npz, a .csv, an image folder, or torchvision:CLASS), or choose from "
             f"{', '.join(KNOWN_DATASETS)}"
         )
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path)
-        remove_leftovers(root / new_name)
-        with (
-            _progress_bar() as report_progress,
-            temporary_path(root / new_name) as scratch,
-            temporary_path(path) as temporary,
-        ):
-            scratch.mkdir()
-            files = SourceFiles(None, root / "sources", scratch.resolve(), report_progress)
-            raw = _open(name, source, files)
-            if choices.part == "train":
-                raw = replace(raw, test=ImageFiles([]))
-            size = choices.size
-            if size is None and name in KNOWN_DATASETS:
-                size = KNOWN_DATASETS[name].size
-            provenance = _provenance(files, size) | choices.description()
-            if name in KNOWN_DATASETS:
-                provenance["original"] = name
-            checksum = convert(raw, size, temporary, report_progress, provenance, choices.resize)
-            check_written(temporary, checksum)
-            move_into_place(temporary, path)
-    except OSError as error:
-        raise BadInput(
-            f"cannot prepare {name}: {error.strerror or error}: {error.filename or path}"
-        ) from None
+    known = KNOWN_DATASETS.get(name)
+    size = known.size if known and choices.size is None else choices.size
+    about = choices.description() | ({"original": name} if known else {})
+    write_prepared(path, lambda files: _open_part(name, source, files, choices), size, choices.resize, about)
     data = open_prepared(path)
     origin = source or data.provenance["source"][0].partition(" (")[0].rpartition("/")[0]
-    return f"{path}: {describe(data)}, from {origin}; use it with data.name = {new_name!r}"
+    said = f"{path}: {describe(data)}, from {origin}; use it with data.name = {new_name!r}"
+    if source is None or not source.startswith(htfllib.PREFIX):
+        return said
+    split = split_path(path)
+    clients = sum(name.startswith("train_") for name in read_npz(split, str(split)))
+    return f"{said}, federation.clients = {clients} and partition.file = {str(split)!r}"
+
+
+def prepare_python(name: str, raw: RawDataset, root: Path, size: int | None, fresh: bool) -> Path:
+    """Prepares data that a Python program has; a file with the same content stays."""
+    check_name(name)
+    if name in KNOWN_DATASETS:
+        raise BadInput(f"{name} is the name of a published dataset: give your own data another name")
+    path = prepared_path(root, name)
+
+    def open_source(files: SourceFiles) -> RawDataset:
+        files.used.append("Python")
+        return raw
+
+    write_prepared(path, open_source, size, "crop", {}, replaces=fresh)
+    return path
 
 
 def describe(data: Dataset) -> str:
     """Returns a one-line description of a dataset."""
-    channels, height, width = data.shape
+    size = "×".join(map(str, data.x.shape[1:]))
+    kind = f"images {size}" if data.is_images else f"{data.x.dtype} samples of {size}"
     text = (
-        f"{len(data.y)} images {height}×{width}×{channels} ({data.num_train} train, "
+        f"{len(data.y)} {kind} ({data.num_train} train, "
         f"{len(data.y) - data.num_train} test), {data.classes} classes"
     )
     if data.writer_ids is not None:
@@ -160,41 +171,33 @@ def describe(data: Dataset) -> str:
     return ", ".join([text, *(DESCRIBED.get(choice, choice) for choice in chosen)])
 
 
-def _open(name: str, source: str | None, files: SourceFiles) -> RawDataset:
+def _open_part(name: str, source: str | None, files: SourceFiles, choices: Choices) -> RawDataset:
+    """Opens a source, of which `choices` may take the train part alone."""
+    raw = _open(name, source, files, choices)
+    return replace(raw, test=ImageFiles([])) if choices.part == "train" else raw
+
+
+def _open(name: str, source: str | None, files: SourceFiles, choices: Choices) -> RawDataset:
     """Opens the user's `source`, or the files of a known dataset."""
     if source is not None and source.startswith(user_data.PREFIX):
         return user_data.torchvision_class(files, source)
     if source is not None:
-        files.source = Path(source)
+        prefix = htfllib.PREFIX if source.startswith(htfllib.PREFIX) else ""
+        files.source = Path(source.removeprefix(prefix))
         if not files.source.exists():
             raise BadInput(f"--source {source}: there is no such file or directory")
+        if prefix:
+            return htfllib.htfllib_directory(files, files.source, choices.allow_pickle)
         if files.source.suffix == ".npz":
-            return user_data.npz_file(files, files.source)
+            return npz_file(files, files.source, choices.layout)
+        if files.source.suffix == ".csv":
+            return csv_file(files, files.source, choices.label)
     if name in KNOWN_DATASETS:
         return KNOWN_DATASETS[name].open(files)
     assert files.source is not None
     if not files.source.is_dir():
         raise BadInput(
-            f"--source {source}: must be an .npz, a directory with one folder of images per class, "
+            f"--source {source}: must be an .npz, a .csv, a directory with one folder of images per class, "
             "or torchvision:CLASS"
         )
     return user_data.image_folder(files, files.source)
-
-
-def _provenance(files: SourceFiles, size: int | None) -> dict[str, Any]:
-    return {
-        "source": files.used,
-        "size": size,
-        "prepared": datetime.now(UTC).isoformat(timespec="seconds"),
-        **{name: version(name) for name in ("hpcfl", "torchvision", "pillow")},
-    }
-
-
-@contextlib.contextmanager
-def _progress_bar() -> Iterator[ProgressCallback]:
-    """Yields a callback that updates a progress bar; it shows nothing without a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("loading torchvision", total=None)
-        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)

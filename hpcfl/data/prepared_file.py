@@ -1,4 +1,4 @@
-"""The prepared file: one HDF5 file per dataset, with contiguous images that ranks of a node memory-map."""
+"""The prepared file: one HDF5 file per dataset, with contiguous samples that ranks of a node memory-map."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hpcfl.data.channel_statistics import ArrayStatistics, ImageStatistics
 from hpcfl.data.dataset import Dataset
 from hpcfl.errors import BadInput
 from hpcfl.utils.hdf5_file import open_hdf5
 
-FORMAT = 1
+FORMATS = {"|u1": 1, "<f4": 2, "<i4": 2}
+"""Format of the file by the type of its samples: images, or other data."""
 DIGEST_BYTES = 16
 CHUNK = 1 << 24
 """Bytes per read while images are verified."""
@@ -48,24 +50,25 @@ def prepared_names(root: str | Path) -> list[str]:
 
 
 class PreparedFileWriter:
-    """Writes a prepared file: images batch by batch with `add`, all else at the end with `complete`."""
+    """Writes a prepared file: samples batch by batch with `add`, all else at the end with `complete`."""
 
-    def __init__(self, file: h5py.File, count: int, num_train: int, shape: tuple[int, ...]):
+    def __init__(self, file: h5py.File, count: int, num_train: int, first: np.ndarray):
+        """`first` is the first sample, whose shape and type all have."""
         self.file = file
-        self.x = self.file.create_dataset("x", (count, *shape), dtype="u1")
+        self.x = self.file.create_dataset("x", (count, *first.shape), dtype=first.dtype.newbyteorder("<"))
+        self.format = FORMATS[self.x.dtype.str]
         self.num_train, self.done = num_train, 0
         self.digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self.sum_C = np.zeros(shape[2], dtype=np.int64)
-        self.squares_C = np.zeros(shape[2], dtype=np.int64)
+        self.statistics = (
+            ImageStatistics(first.shape[2]) if self.format == 1 else ArrayStatistics(first.shape[0])
+        )
 
-    def add(self, images_BHWC: np.ndarray) -> None:
-        """Appends images; train images count for the mean and the standard deviation."""
-        self.x[self.done : self.done + len(images_BHWC)] = images_BHWC
-        self.digest.update(images_BHWC.tobytes())
-        pixels = images_BHWC[: max(0, self.num_train - self.done)].astype(np.int64)
-        self.sum_C += pixels.sum((0, 1, 2))
-        self.squares_C += (pixels * pixels).sum((0, 1, 2))
-        self.done += len(images_BHWC)
+    def add(self, samples: np.ndarray) -> None:
+        """Appends samples; train samples count for the mean and the standard deviation."""
+        self.x[self.done : self.done + len(samples)] = samples
+        self.digest.update(samples.tobytes())
+        self.statistics.add(samples[: max(0, self.num_train - self.done)])
+        self.done += len(samples)
 
     def complete(
         self,
@@ -75,19 +78,19 @@ class PreparedFileWriter:
         writer_names: tuple[str, ...],
         provenance: Mapping[str, Any],
     ) -> str:
-        """Adds labels, pixel statistics, provenance and checksums; returns the checksum of the content."""
+        """Adds labels, statistics, provenance and checksums; returns the checksum of the content."""
         assert self.done == len(self.x) == len(y)
-        pixels = self.num_train * self.x.shape[1] * self.x.shape[2] * 255
-        mean_C = self.sum_C / pixels
-        std_C = np.sqrt(np.maximum(self.squares_C / (pixels * 255) - mean_C**2, 0))
         attributes: dict[str, Any] = {
-            "format": FORMAT,
+            "format": self.format,
             "train": self.num_train,
-            "mean": mean_C,
-            "std": np.where(std_C > 0, std_C, 1.0),
             "checksum_images": self.digest.hexdigest(),
         }
         arrays = {"y": y.astype("<i8"), "names": _text_array(class_names)}
+        statistics = {"mean": self.statistics.mean_C, "std": self.statistics.std_C}
+        if self.format == 1:
+            attributes |= statistics
+        else:
+            arrays |= statistics  # an attribute has room for 8000 numbers, a vector may have more
         if writer_ids is not None:
             arrays |= {"writer": writer_ids.astype("<i8"), "writers": _text_array(writer_names)}
         checksum = _checksum(attributes, self.x, arrays)  # of what is in memory, not of what reached the disk
@@ -106,6 +109,8 @@ def _checksum(attributes: Mapping[str, Any], images: h5py.Dataset, arrays: Mappi
     """Returns the checksum of the content, with images by their own checksum and without the provenance."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name in ("format", "train", "mean", "std", "checksum_images"):
+        if name not in attributes:
+            continue
         digest.update(f"{name} {np.asarray(attributes[name]).tolist()}\n".encode())
     digest.update(f"x {images.shape} {images.dtype}\n".encode())
     for name, values in sorted(arrays.items()):
@@ -140,10 +145,11 @@ def open_prepared(path: Path) -> Dataset:
         with open_hdf5(path) as file:
             if "checksum_images" not in file.attrs:
                 raise BadInput(f"{path} is an HDF5 file, but not one that `hpcfl data prepare` made")
-            if file.attrs["format"] != FORMAT:
+            known = sorted({*FORMATS.values()})
+            if file.attrs["format"] not in known:
                 raise BadInput(
-                    f"{path} has format {file.attrs['format']}; this version of hpcfl reads {FORMAT}: "
-                    "prepare it again with --fresh"
+                    f"{path} has format {file.attrs['format']}; this version of hpcfl reads "
+                    f"{' and '.join(map(str, known))}: prepare it again with --fresh"
                 )
             images = file["x"]
             offset, stop = image_bytes(images)
@@ -151,12 +157,12 @@ def open_prepared(path: Path) -> Dataset:
             if _checksum(file.attrs, images, arrays) != file.attrs["checksum"]:
                 raise _damaged(path, "its labels or statistics were altered")
             handle = file.id.get_vfd_handle()
-            if images.dtype != np.uint8 or os.fstat(handle).st_size < stop:
+            if FORMATS[images.dtype.str] != file.attrs["format"] or os.fstat(handle).st_size < stop:
                 raise _damaged(path, "it is truncated")
             return Dataset(
                 # copy-on-write, because torch wants writable memory; nothing writes, so pages stay shared
                 np.memmap(
-                    f"/proc/self/fd/{handle}", dtype=np.uint8, mode="c", offset=offset, shape=images.shape
+                    f"/proc/self/fd/{handle}", dtype=images.dtype, mode="c", offset=offset, shape=images.shape
                 ),
                 arrays["y"],
                 tuple(file["names"].asstr()[()]),
@@ -164,8 +170,8 @@ def open_prepared(path: Path) -> Dataset:
                 str(file.attrs["checksum"]),
                 str(file.attrs["checksum_images"]),
                 path,
-                file.attrs["mean"],
-                file.attrs["std"],
+                arrays["mean"] if "mean" in arrays else file.attrs["mean"],
+                arrays["std"] if "std" in arrays else file.attrs["std"],
                 arrays.get("writer"),
                 dict(json.loads(file.attrs["provenance"])),
             )

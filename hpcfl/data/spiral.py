@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcfl.config.schema import DataConfig
+from hpcfl.config.data import SPIRAL_CLASSES as CLASSES
+from hpcfl.config.data import DataConfig
 from hpcfl.utils.seeds import generator
-
-CLASSES = 6
 
 
 def spiral(settings: DataConfig) -> tuple[np.ndarray, np.ndarray]:

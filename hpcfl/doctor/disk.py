@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcfl.runtime.lock import is_locked
 from hpcfl.utils.files import free_bytes
 
 BLOCK = 4096
@@ -39,24 +40,26 @@ class OutputDirectory:
     directory: str
     trouble: str = ""
     """Why a file cannot be written there; empty if it can."""
-    missing: bool = False
     lock: str = ""
     """Why a file cannot be locked there; empty if it can."""
+    held: str = ""
+    """The lock file of the log, if a job holds it."""
     free: int = 0
     mount: Mount = Mount()
 
 
 def probe_output(path: Path) -> OutputDirectory:
-    """Writes and locks a temporary file beside the log, and removes it."""
-    directory = path.parent
+    """Writes and locks a temporary file beside the log, and removes it.
+
+    Directories that are missing would be made, so the nearest one that exists is tried.
+    """
+    directory = next(each for each in path.absolute().parents if os.path.lexists(each))
     name = str(directory.absolute())
     try:
         if path.is_dir():
             return OutputDirectory(name, trouble=f"{path} is a directory")
         if not directory.is_dir():
-            exists = os.path.lexists(directory)
-            trouble = "not a directory" if exists else "there is none"
-            return OutputDirectory(name, trouble=trouble, missing=not exists)
+            return OutputDirectory(name, trouble="not a directory")
         free = free_bytes(directory)
         handle, test_file = tempfile.mkstemp(prefix=".hpcfl-doctor-", dir=directory)
     except OSError as error:
@@ -73,7 +76,8 @@ def probe_output(path: Path) -> OutputDirectory:
             os.close(handle)
         with contextlib.suppress(OSError):
             os.unlink(test_file)
-    return OutputDirectory(name, trouble, False, lock, free, mount_of(directory))
+    held = f"{path}.lock" if is_locked(path) else ""
+    return OutputDirectory(name, trouble, lock, held, free, mount_of(directory))
 
 
 def _lock(handle: int) -> str:

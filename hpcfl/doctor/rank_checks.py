@@ -157,10 +157,10 @@ def check_devices(infos: Sequence[RankInfo], setting: str) -> Finding:
                 "ask for one that ranks may share (nvidia-smi -c DEFAULT) and whose driver fits this torch, "
                 "or set runtime.device=cpu",
             )
-    if without_gpu and setting == "cuda":
+    if without_gpu and setting != "auto":
         return problem(
             name,
-            f"runtime.device = 'cuda', but ranks on {first_few(without_gpu)} see no GPU",
+            f"runtime.device = {setting!r}, but ranks on {first_few(without_gpu)} see no GPU",
             _gpu_remedy(infos) + ", or set runtime.device=cpu",
         )
     if len(without_gpu) == len(hosts):
@@ -168,10 +168,17 @@ def check_devices(infos: Sequence[RankInfo], setting: str) -> Finding:
             return warning(name, "there is a GPU, but torch does not see it: cpu", _gpu_remedy(infos))
         return ok(name, "cpu: no GPU here")
     if without_gpu:
-        return warning(
+        return problem(
             name,
-            f"ranks on {first_few(without_gpu)} see no GPU, others do: a device's type changes the last bits",
-            "ask for the same on all nodes, or set runtime.device=cuda or cpu",
+            f"ranks on {first_few(without_gpu)} see no GPU, others do: the type fixes the last bits",
+            "ask for the same on all nodes, or set runtime.device=cpu",
+        )
+    kinds = sorted({each.gpus.kind for each in infos})
+    if len(kinds) > 1:
+        return problem(
+            name,
+            f"ranks see devices of different types, {' and '.join(kinds)}, which fix the last bits",
+            "set runtime.device to one of them, or to cpu",
         )
     return ok(name, "; ".join(_describe_gpus(host, ranks) for host, ranks in hosts.items()))
 

@@ -40,13 +40,15 @@ ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """The GPUs that torch sees on a rank."""
+    """The accelerators that torch sees on a rank, of the type that runtime.device asks for."""
 
     count: int = 0
     hardware: bool = False
     """Whether the node has a GPU, even if torch does not see it."""
     trouble: str = ""
     """Why this rank cannot compute on its GPU; empty if it can, or if there is none."""
+    kind: str = "cuda"
+    """The type of device."""
 
 
 @dataclass(frozen=True)
@@ -137,17 +139,19 @@ def find_gpus(setting: str, local_rank: int) -> GpuInfo:
     """Returns the GPUs that torch sees; uses one, because some errors only occur then."""
     import torch
 
+    from hpcfl.utils import accelerator
+
     hardware = any(Path("/dev", name).exists() for name in ("nvidiactl", "kfd", "dxg"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        kind, count = accelerator.find_accelerators(setting)
     trouble = " ".join(str(caught[0].message).split()) if caught and not count else ""
     if count and setting != "cpu":
         try:
-            torch.zeros(1, device=device_for(setting, local_rank, count)).cpu()
+            torch.zeros(1, device=device_for(setting, local_rank, kind, count)).cpu()
         except RuntimeError as error:
             trouble = str(error).splitlines()[0]
-    return GpuInfo(count, hardware, trouble)
+    return GpuInfo(count, hardware, trouble, kind)
 
 
 def _dataset(config: Config) -> tuple[str, str]:

@@ -31,7 +31,8 @@ def requirements(plan: RunPlan, infos: Sequence[RankInfo]) -> Requirements:
     """Returns the bytes of arena and memory on each host, and of log and checkpoints."""
     runtime, hosts = plan.config.runtime, list(by_host(infos))
     dimensions = (plan.architectures, plan.data.shape, *plan.dims)
-    costs_by_name = costs(*dimensions, plan.config.train.batch_size, runtime.inference_batch)
+    batches = plan.config.train.batch_size, runtime.inference_batch
+    costs_by_name = costs(*dimensions, *batches, plan.data.input_type)
     forecast = Forecast(plan, costs_by_name, observed_machine(infos, runtime.device), process_memory())
     states = sum(forecast.layouts.state(i).nbytes for i in range(len(plan.clients)))
     return Requirements(
@@ -48,11 +49,12 @@ def observed_machine(infos: Sequence[RankInfo], device: str) -> ObservedMachine:
     return ObservedMachine(
         ranks=len(infos),
         nodes=len(hosts),
-        devices=max(device == "cuda", *(each.gpus.count for each in infos)),
+        devices=max(device not in ("auto", "cpu"), *(each.gpus.count for each in infos)),
         cores=min(max(1, math.floor(min(each.allotted, each.cores[1]))) for each in infos),
         memory=min(each.memory for each in infos),
         device_memory=None,
         shared=min(each.shared[0] for each in infos),
+        kind=infos[0].gpus.kind,
         node_of_rank=tuple(hosts.index(each.host) for each in infos),
     )
 

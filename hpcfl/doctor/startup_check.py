@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hpcfl.comm.launcher import Launcher
 from hpcfl.doctor.finding import Finding, warning
-from hpcfl.utils.formatting import format_bytes, plural
+from hpcfl.utils.formatting import format_memory, plural
 
 BYTES_PER_RANK = 6_000_000
 """Bytes of shared memory that MPICH takes per rank of a node (5.4 MB measured); Open MPI takes less."""
@@ -21,8 +21,8 @@ def check_start(launcher: Launcher, environ: Mapping[str, str], free: int) -> li
     return [
         warning(
             "MPI start",
-            f"{format_bytes(free)} of shared memory is free, MPI itself may take "
-            f"{format_bytes(ranks * BYTES_PER_RANK)} for {plural(ranks, 'rank')} on this node: if all ends "
+            f"{format_memory(free)} of shared memory is free, MPI itself may take "
+            f"{format_memory(ranks * BYTES_PER_RANK)} for {plural(ranks, 'rank')} on this node: if all ends "
             "here with a segmentation fault or bus error, that is why",
             "docker run --shm-size=1g; root: mount -o remount,size=1g /dev/shm; or fewer ranks per node",
         )

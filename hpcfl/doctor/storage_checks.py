@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from hpcfl.doctor.finding import Finding, first_few, ok, problem, warning
 from hpcfl.doctor.rank_checks import by_host
 from hpcfl.doctor.rank_info import RankInfo
 from hpcfl.errors import BadInput
-from hpcfl.utils.formatting import format_bytes
+from hpcfl.utils.formatting import format_bytes, format_memory
 
 NEEDS_UNKNOWN = "; what the run needs is known when the dataset is there"
 LOCAL_LOCK_OPTIONS = {"nolock", "localflock", "local_lock=all", "local_lock=flock"}
@@ -39,12 +38,12 @@ def check_shared(infos: Sequence[RankInfo], needs: Requirements | None, setting:
 
     name = "shared memory"
     least = min(infos, key=lambda each: each.shared[0])
-    detail = f"{format_bytes(least.shared[0])} free of {format_bytes(least.shared[1])} on {least.host}"
+    detail = f"{format_memory(least.shared[0])} free of {format_memory(least.shared[1])} on {least.host}"
     if needs is None:
         return ok(name, detail + NEEDS_UNKNOWN)
     largest = max(needs.arena.values())
-    reserved = format_bytes(RESERVED_BYTES)
-    detail = f"{detail}, the arena needs {format_bytes(largest)} and leaves {reserved} to others"
+    reserved = format_memory(RESERVED_BYTES)
+    detail = f"{detail}, the arena needs {format_memory(largest)} and leaves {reserved} to others"
     free = {each.host: FreeSpace(each.shared[0], each.temporary[1]) for each in infos}
     try:
         kind, why = choose_arena(setting, [(host, 0, need) for host, need in needs.arena.items()], free)
@@ -71,7 +70,7 @@ def check_shared(infos: Sequence[RankInfo], needs: Requirements | None, setting:
 def check_memory(infos: Sequence[RankInfo], needs: Requirements | None) -> Finding:
     """Checks that all ranks of a node fit into its memory."""
     least = min(infos, key=lambda each: each.memory)
-    detail = f"{format_bytes(least.memory)} on {least.host}"
+    detail = f"{format_memory(least.memory)} on {least.host}"
     if needs is None:
         return ok("memory", detail + NEEDS_UNKNOWN)
     for host, need in needs.memory.items():
@@ -79,19 +78,22 @@ def check_memory(infos: Sequence[RankInfo], needs: Requirements | None) -> Findi
         if need > available:
             return problem(
                 "memory",
-                f"{host} has {format_bytes(available)}, its ranks need about {format_bytes(need)}",
+                f"{host} has {format_memory(available)}, its ranks need about {format_memory(need)}",
                 "start fewer ranks per node, or ask for more memory; hpcfl plan shows what takes it",
             )
-    return ok("memory", f"{detail}, about {format_bytes(max(needs.memory.values()))} needed")
+    return ok("memory", f"{detail}, about {format_memory(max(needs.memory.values()))} needed")
 
 
 def check_output(infos: Sequence[RankInfo]) -> Finding:
     """Checks that rank 0 can write the log, and warns if other nodes cannot."""
     name, output = "output", _output(infos)
     if output.trouble:
-        remedy = f"mkdir -p {shlex.quote(output.directory)}" if output.missing else "choose another --out"
-        return problem(name, f"cannot write to {output.directory}: {output.trouble}", remedy)
-    others = [each.host for each in infos if each.output and each.output.trouble]
+        return problem(name, f"cannot write to {output.directory}: {output.trouble}", "choose another --out")
+    others = [
+        each.host
+        for each in infos
+        if each.output and (each.output.trouble or each.output.directory != output.directory)
+    ]
     if others:
         return warning(
             name,
@@ -106,6 +108,9 @@ def check_lock(infos: Sequence[RankInfo]) -> Finding:
     name, output = "lock", _output(infos)
     if output.trouble:
         return ok(name, "not tried: nothing can be written there")
+    if output.held:
+        detail = f"{output.held} is held: another job writes this log"
+        return problem(name, detail, "wait for it to end, or choose another --out")
     if output.lock:
         off = infos[0].environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0", "BEST_EFFORT")
         detail = f"a file in {output.directory} cannot be locked: {output.lock} ({output.mount.kind})"

@@ -22,6 +22,7 @@ from hpcfl.engine.messages import print_startup
 from hpcfl.engine.progress import ProgressLines
 from hpcfl.engine.run import RunFiles, RunHooks
 from hpcfl.engine.server import Server
+from hpcfl.engine.virtual_clock import VirtualClock
 from hpcfl.engine.worker import Worker
 from hpcfl.exchange.codec import Codec
 from hpcfl.federation.run_plan import RunPlan
@@ -32,6 +33,7 @@ from hpcfl.log.writer import LogWriter
 from hpcfl.models.costs import Cost, costs
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.runtime.deadline import Deadline, end_time
+from hpcfl.runtime.device_memory import divide_memory
 from hpcfl.runtime.placement import Placement, place_clients
 from hpcfl.runtime.scheduling import CostModel
 from hpcfl.training.client_layout import ClientLayouts, networks_of_clients
@@ -57,11 +59,11 @@ def assemble(
     network_costs, pretrained = _networks(comm, plan, networks)
     algorithm.pretrained = pretrained
     comm.setup_nodes(runtime.pretend_nodes, runtime.stall_minutes)
+    flops_M = [
+        sum(network_costs[name].flops for name in networks[client.architecture]) for client in plan.clients
+    ]
     cost_model = CostModel(
-        [
-            sum(network_costs[name].flops for name in networks[client.architecture]) * len(client.train)
-            for client in plan.clients
-        ],
+        [flops * len(client.train) for flops, client in zip(flops_M, plan.clients, strict=True)],
         [plan.architectures.index(client.architecture) for client in plan.clients],
     )
     sizes = [layouts.layout(i).nbytes for i in range(len(plan.clients))]
@@ -82,6 +84,9 @@ def assemble(
         device=device,
         step_options=options,
         records=records,
+        device_memory=divide_memory(
+            device, runtime.device_memory, len(queue.pool.ranks), plan.data.x.nbytes + plan.data.y.nbytes
+        ),
         comm=comm,
         download_codec=Codec(algorithm.download_arrays()),
         upload_codec=Codec(algorithm.upload_arrays()),
@@ -102,7 +107,11 @@ def assemble(
             last = tuple(name for name, each in options.items() if each.channels_last)
             checkpoints = CheckpointCoordinator(store, runtime, run_identity, last, token, saved)
             deadline = Deadline(end_time(runtime.walltime_minutes, hooks.started))
-            server = Server(ctx, log, checkpoints, deadline, display.show_row)
+            clock = None
+            if plan.system:
+                wanted = plan.config.federation.per_round
+                clock = VirtualClock(plan.system, ctx.upload_codec, algorithm, wanted, flops_M)
+            server = Server(ctx, log, checkpoints, deadline, display.show_row, clock)
             print_startup(display, ctx, placement, old, log.backup_path)
             if restored:
                 server.load(restored.state)
@@ -123,7 +132,7 @@ def _networks(
     batches = plan.config.train.batch_size, plan.config.runtime.inference_batch
     own: Any = None
     with comm.raise_on_all():  # rank 0 counts for all: that loads torch's compiler, a second of CPU time
-        own = costs(names, *shapes, *batches) if comm.is_server else None
+        own = costs(names, *shapes, *batches, plan.data.input_type) if comm.is_server else None
     counted = comm.allgather_object(own)[0]
     pretrained: dict[str, dict[str, Tensor]] = {}
     with comm.raise_on_all():

@@ -37,6 +37,17 @@ class ClientRecords:
         """Returns one block of a client's state."""
         return self.layouts.state(i).view(self.state(i), name)
 
+    def store(self, i: int, state: Tensor) -> int:
+        """Writes a client's state; returns how often that has been done."""
+        self.state(i).copy_(state)
+        times = self.record(i)["stored"]
+        times += 1
+        return int(times)
+
+    def times_stored(self, i: int) -> int:
+        """Returns how often a client's state has been stored in this start of the run."""
+        return int(self.record(i)["stored"])
+
     def initialise(self, i: int, pretrained: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Writes the state of a client before its first round."""
         architecture = self.plan.clients[i].architecture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -13,6 +13,7 @@ from hpcfl.comm.communicator import Communicator
 from hpcfl.engine.client_records import ClientRecords
 from hpcfl.exchange.codec import Codec
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.runtime.device_memory import DeviceMemory
 from hpcfl.runtime.scheduling import ClientQueue, CostModel
 from hpcfl.training.step.options import StepOptions
 
@@ -27,6 +28,7 @@ class WorkerContext:
     step_options: Mapping[str, StepOptions]
     """By architecture."""
     records: ClientRecords
+    device_memory: DeviceMemory = field(default=DeviceMemory(), kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hpcfl.comm.communicator import Communicator, open_communicator, open_guest
 from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
 from hpcfl.comm.serial import SerialCommunicator
-from hpcfl.config.loading import load_config
-from hpcfl.config.schema import Config
+from hpcfl.config.loading import Source, is_standard_input, load_config, read_standard_input
 from hpcfl.engine.progress import ProgressLines, choose_display
 from hpcfl.engine.run import RunHooks, run_federation
 from hpcfl.errors import Refused
@@ -112,14 +111,18 @@ class TrainJob:
 
     def __init__(
         self,
-        config: str | Path | Mapping[str, Any] | Config | None,
+        config: Source,
         settings: Sequence[str],
         out: str | Path | None,
         fresh: bool,
         embedding: Embedding | None = None,
     ):
         shared = embedding is not None and embedding.mpi_comm is not None
-        self.plan = result_or_problem(lambda: plan_run(load_config(config, settings)), shared)
+        self.settings, self.said_as = settings, "--set " if embedding is None else "settings: "
+        self.plan: RunPlan | Exception | None = None
+        """None: the configuration comes from standard input, which only rank 0 has."""
+        if not is_standard_input(config) or (find_launcher() is None and not shared):
+            self.plan = result_or_problem(lambda: self._make_plan(config), shared)
         self.out, self.fresh, self.embedding = Path(out) if out is not None else None, fresh, embedding
         self.is_server, self.log = False, Path()
         """`log` is the absolute path of the run's log, once it has started."""
@@ -127,8 +130,14 @@ class TrainJob:
     def launch(self) -> int:
         return launch(self._run, self.embedding)
 
+    def _make_plan(self, source: Source) -> RunPlan:
+        return plan_run(load_config(source, self.settings, self.said_as))
+
     def _run(self, session: Session) -> int:
         self.is_server = session.comm.is_server
+        if self.plan is None:
+            tables = standard_input_of_rank_0(session.comm)
+            self.plan = result_or_problem(lambda: self._make_plan(tables), shared=True)
         if isinstance(self.plan, RunPlan):
             self.log = absolute_path(self.out or default_log_path(self.plan.config))
         make_display = partial(choose_display, launcher=session.launcher)
@@ -138,6 +147,15 @@ class TrainJob:
             may_exit=self.embedding is None,
         )
         return run_federation(session.comm, self.plan, self.out, self.fresh, hooks)
+
+
+def standard_input_of_rank_0(comm: Communicator) -> dict[str, Any]:
+    """Returns on all ranks the tables that rank 0 reads. Collective."""
+    tables: dict[str, Any] = {}
+    with comm.raise_on_all():
+        if comm.is_server:
+            tables = read_standard_input()
+    return comm.allgather_object(tables)[0]
 
 
 def result_or_problem(make: Callable[[], T], shared: bool = False) -> T | Exception:

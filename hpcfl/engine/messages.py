@@ -33,11 +33,22 @@ def print_startup(
     display.print(_headline(ctx, placement))
     if ctx.first_round:
         display.print(f"hpcfl: continues after round {ctx.first_round} of {rounds}")
+        if old and (before := str(old.attributes.get("device", "")).partition(":")[0]) != ctx.device.type:
+            display.print(
+                f"hpcfl: rounds so far were computed on {before}, now on {ctx.device.type}: "
+                "the last bits differ from those of a run on either alone"
+            )
     elif old:
         aside = f"; the old log is kept as {backup.name}" if backup else ""
         display.print(f"hpcfl: no checkpoint can be used: the run starts again{aside}")
+    if placement.float64_remark:
+        display.print(f"hpcfl: {placement.float64_remark}")
     for remark in plan.spec.remarks(plan):
         display.print(f"hpcfl: {remark}")
+    workers, per_round = len(ctx.comm.workers), plan.config.federation.per_round
+    if workers > per_round:
+        idle = plural(workers - per_round, "rank has", "ranks have")
+        display.print(f"hpcfl: {idle} no client: {plural(per_round, 'client')} per round, {workers} workers")
     if plan.unowned:
         display.print(f"hpcfl: classes that belong to no client: {', '.join(map(str, plan.unowned))}")
 
@@ -51,7 +62,7 @@ def _headline(ctx: RunContext, placement: Placement) -> str:
         else ""
     )
     return (
-        f"hpcfl: {config.method.name} on {config.data.name}, {len(plan.clients)} clients "
+        f"hpcfl: {config.method.name} on {config.data.name}, {plural(len(plan.clients), 'client')} "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
         f"{plural(comm.size, 'rank')} on {plural(placement.nodes, 'node')}, {plural(placement.cores, 'core')}"
         f"{crowded}; {ctx.device}, {placement.placement}, {placement.arena.kind} arena"

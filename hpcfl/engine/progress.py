@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -16,7 +17,8 @@ from rich.table import Column
 from hpcfl.comm.launcher import Launcher
 from hpcfl.errors import printable
 from hpcfl.log.heartbeat import Heartbeat
-from hpcfl.utils.formatting import format_bytes, format_percent, print_line
+from hpcfl.log.virtual_summary import DROPPED, format_seconds
+from hpcfl.utils.formatting import format_bytes, format_percent, plural, print_line
 
 MAX_SILENCE = 60.0
 """Seconds without a line after which a line says how far the round is."""
@@ -29,10 +31,14 @@ def describe_row(row: Mapping[str, Any]) -> str:
     parts = [
         f"accuracy {format_percent(float(row['/round/accuracy']))}",
         f"{row['/round/seconds']:.2f} s",
-        f"{int(row['/round/participants'].sum())} clients",
+        plural(int(row["/round/participants"].sum()), "client"),
         f"up {format_bytes(row['/round/bytes_up'])}",
         f"down {format_bytes(row['/round/bytes_down'])}",
     ]
+    if "/virtual/seconds" in row:
+        parts.append(f"{format_seconds(row['/virtual/seconds'])} virtual")
+        if dropped := int(np.isin(row["/virtual/status"], [*DROPPED]).sum()):
+            parts.append(f"{dropped} not in time")
     if diverged := int(row["/client/diverged"].sum()):
         parts.append(f"{diverged} diverged")
     return "  ".join(parts)

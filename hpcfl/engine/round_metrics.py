@@ -80,7 +80,7 @@ class RoundMetricsBuilder:
     def _pooled_silhouette(self, rows: FeatureRows) -> float:
         """Returns the silhouette of features of all clients together; NaN without any."""
         y_R = self.labels(rows)
-        return silhouette(torch.from_numpy(rows.z_RD), torch.from_numpy(y_R))
+        return silhouette(torch.from_numpy(rows.z_RD), torch.from_numpy(y_R)).item()
 
     def labels(self, rows: FeatureRows) -> np.ndarray:
         """Returns the labels of test samples."""

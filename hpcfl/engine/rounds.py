@@ -16,7 +16,7 @@ from hpcfl.engine.stopwatch import Stopwatch
 from hpcfl.engine.worker import Worker
 from hpcfl.exchange.codec import ClientUpload, decode_uploads, encode_uploads
 from hpcfl.exchange.payload import Payload
-from hpcfl.federation.participants import select_participants
+from hpcfl.federation.participants import select_round
 
 
 def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
@@ -41,6 +41,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
                 if config.evaluates(t - 1):
                     for i in queue.own_share():
                         worker.evaluate_download(t - 1, i)
+                    worker.finish_evaluation()
                 saved = checkpoints.pop_saved(wait=ControlFlags.STOP in flags)
                 measured = worker.metrics.pop(), worker.features.pop()
                 report = RankReport(worker.pop_cpu_seconds(), saved, *measured)
@@ -55,13 +56,14 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
             if ControlFlags.SAVE in flags:
                 _finish_checkpoint(ctx, server)
             return flags
-        participants = select_participants(config.seed, t, settings.clients, settings.per_round)
-        comm.selected = len(participants)
+        selection = select_round(ctx.plan, t)
+        trained = selection.trained
+        comm.selected = len(trained)
         if server:
-            server.open_row(t, participants, current)
-        checkpoints.mark_changed(set(participants.tolist()) & set(queue.clients))
+            server.open_row(t, selection, current)
+        checkpoints.mark_changed(set(trained.tolist()) & set(queue.clients))
         with stopwatch.part("train"):
-            mine = queue.to_train(participants, ctx.costs.of_clients())
+            mine = queue.to_train(trained, ctx.costs.of_clients())
             uploads = encode_uploads(ctx.upload_codec, _train(ctx, worker, t, mine))
             own_flags = ControlFlags.SIGNAL if ctx.stop_requested() else ControlFlags.GO
             flags, messages = comm.gather(own_flags, uploads)
@@ -71,7 +73,8 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
             if config.evaluates(t):
                 for i in queue.to_evaluate():
                     worker.evaluate_network(t, i)
-        checkpoints.save_rest(queue.own_share(), participants.tolist())
+                worker.finish_evaluation()
+        checkpoints.save_rest(queue.own_share(), trained.tolist())
         if server:
             with stopwatch.part("comm"):
                 arrived = decode_uploads(ctx.upload_codec, messages)

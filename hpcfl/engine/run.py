@@ -24,7 +24,7 @@ from hpcfl.log.heartbeat import HeartbeatThread
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.runtime.exit_handling import DONE, STOPPED
 from hpcfl.runtime.lock import RunLock
-from hpcfl.utils.files import absolute_path
+from hpcfl.utils.files import absolute_path, make_parents
 
 if TYPE_CHECKING:
     from hpcfl.engine.server import Server
@@ -73,13 +73,17 @@ def run_federation(
     try:
         with comm.raise_on_all():
             if display:
-                existing = find_existing_run(name, plan, fresh, display.print)
+                make_parents(name)
+                notes: list[str] = []
+                existing = find_existing_run(name, plan, fresh, notes.append)
                 if not existing.finished:
                     lock.acquire()
                     CheckpointStore(checkpoint_directory(path)).check()
                     hooks.on_start()
                     # once more: now no other job writes it
                     existing = find_existing_run(name, plan, fresh, lambda text: None)
+                for note in notes:  # after the lock: before, a run that is refused would promise something
+                    display.print(note)
         if comm.allgather_object(existing.finished)[0]:
             return DONE
         with comm.raise_on_all():
@@ -119,6 +123,7 @@ def _run(
     """Assembles this rank's parts, runs the rounds, and closes the log."""
     with comm.raise_on_all():
         device = set_up_torch(plan.config.runtime, comm.local_rank)  # before torch is imported
+    _check_device_types(comm, device.type)
 
     from hpcfl.engine.assemble import assemble
     from hpcfl.engine.rounds import run
@@ -135,6 +140,18 @@ def _run(
         )
         raise RunFailed(reason)
     return STOPPED if ControlFlags.EARLY in flags else DONE
+
+
+def _check_device_types(comm: Communicator, own: str) -> None:
+    """Raises BadInput on all ranks if they have devices of different types."""
+    with comm.raise_on_all():
+        kinds = comm.allgather_object(own)
+        if len(set(kinds)) > 1:
+            ranks = ", ".join(f"{kind} on rank {kinds.index(kind)}" for kind in sorted(set(kinds)))
+            raise BadInput(
+                f"the ranks have different types of device ({ranks}), which fix the last bits of results: "
+                "set runtime.device=cpu, or start ranks only where there is such a device"
+            )
 
 
 def _close(server: Server, name: Path, flags: ControlFlags, display: ProgressLines) -> None:

@@ -14,11 +14,15 @@ from hpcfl.comm.communicator import ControlFlags
 from hpcfl.engine.context import RunContext
 from hpcfl.engine.round_metrics import RoundMetricsBuilder, Row
 from hpcfl.engine.stopwatch import Stopwatch
+from hpcfl.engine.virtual_clock import VirtualClock
 from hpcfl.exchange.codec import ClientUpload
-from hpcfl.exchange.payload import Payload, is_finite
+from hpcfl.exchange.payload import Payload
+from hpcfl.exchange.payload_tensors import is_finite
+from hpcfl.federation.participants import Selection
 from hpcfl.log.writer import LogWriter
 from hpcfl.runtime.deadline import Deadline
 from hpcfl.runtime.devices import torch_threads
+from hpcfl.utils.formatting import plural
 
 
 class Server:
@@ -31,10 +35,14 @@ class Server:
         checkpoints: CheckpointCoordinator,
         deadline: Deadline,
         show_row: Callable[[int, Mapping[str, Any]], None],
+        clock: VirtualClock | None = None,
     ):
         self.ctx, self.log, self.checkpoints, self.deadline = ctx, log, checkpoints, deadline
         self.plan, self.algorithm, self.show_row = ctx.plan, ctx.algorithm, show_row
+        self.clock = clock
         clients = len(ctx.plan.clients)
+        self.trained, self.bytes_down_M = np.zeros(0, dtype=np.int64), np.zeros(clients, dtype=np.int64)
+        """Clients that train in this round, and what is downloaded at its start."""
         self._set_download(ctx.algorithm.initial())
         self.sent = b""
         """The digest of the last broadcast."""
@@ -63,36 +71,43 @@ class Server:
         self.message[: costs.header_bytes].view(np.float64)[:] = [*costs.measured_A, is_new]
         return self.message if is_new else self.message[: costs.header_bytes]
 
-    def open_row(self, t: int, participants: np.ndarray, current: Payload) -> None:
+    def open_row(self, t: int, selection: Selection, current: Payload) -> None:
         """Starts round t's row with who was selected and what is downloaded."""
-        self.checkpoints.mark_changed(participants.tolist())
-        self.round_started = time.perf_counter()
+        self.checkpoints.mark_changed(selection.trained.tolist())
+        self.round_started, self.trained = time.perf_counter(), selection.trained
         selected_M = np.zeros(len(self.plan.clients), dtype=bool)
-        selected_M[participants] = True
+        selected_M[selection.participants] = True
         reachable_M = ~self.diverged_M | self.algorithm.recovers
         receiving_M = selected_M & reachable_M
         receivers = {
-            "participants": receiving_M.sum(),
-            "all": reachable_M.sum(),
-            "once": 0,  # counted in the round that made it
+            "participants": receiving_M,
+            "all": reachable_M,
+            "once": np.zeros_like(reachable_M),  # counted in the round that made it
         }
         self.row = {"/round/participants": selected_M, "/round/bytes_down": 0, "/round/bytes_side": 0}
-        self._count_download(current, int(receivers[self.algorithm.receivers]))
+        self.bytes_down_M = self._count_download(current, receivers[self.algorithm.receivers])
         self.row |= self.algorithm.start_round(t, receiving_M)
 
-    def _count_download(self, download: Payload, receivers: int) -> None:
-        """Adds the bytes of a download to the row."""
-        size = self.ctx.download_codec.nbytes(download)
+    def _count_download(self, download: Payload, receivers_M: np.ndarray) -> np.ndarray:
+        """Adds the bytes of a download to the row, and returns all that each client receives."""
+        size, receivers = self.ctx.download_codec.nbytes(download), int(receivers_M.sum())
         self.row["/round/bytes_down"] += receivers * size.counted
         self.row["/round/bytes_side"] += receivers * size.side
+        return receivers_M * np.int64(size.counted + size.side)
 
     def aggregate(self, t: int, current: Payload, uploads: list[ClientUpload]) -> None:
         """Makes the next download; a diverged client's upload never enters it."""
-        expected = np.flatnonzero(self.row["/round/participants"]).tolist()
-        if [upload.client for upload in uploads] != expected:
+        if [upload.client for upload in uploads] != self.trained.tolist():
             raise RuntimeError(f"round {t + 1}: not every participant was trained exactly once")
+        idle_M = self.diverged_M & ~np.bool_(self.algorithm.recovers)
         for upload in uploads:
             self.diverged_M[upload.client] = upload.diverged
+        sent = uploads
+        if self.clock:
+            gone_M = self.diverged_M & ~np.bool_(self.algorithm.recovers)
+            selected_M = self.row["/round/participants"]
+            uploads, values = self.clock.close_round(t, selected_M, idle_M, gone_M, self.bytes_down_M, sent)
+            self.row |= values
         uploads = [upload for upload in uploads if upload.payload]
         self.algorithm.drop_diverged(self.diverged_M.copy())
         runtime = self.plan.config.runtime
@@ -103,7 +118,7 @@ class Server:
         if not is_finite(new):
             self.status, new = "diverged", current
         self._set_download(new)
-        sizes = [self.ctx.upload_codec.nbytes(upload.payload) for upload in uploads]
+        sizes = [self.ctx.upload_codec.nbytes(upload.payload) for upload in sent]
         self.row |= {
             "/round/uploads": len(uploads),
             "/round/bytes_up": sum(size.counted for size in sizes),
@@ -112,7 +127,9 @@ class Server:
         self.row["/round/bytes_side"] += sum(size.side for size in sizes)
         settled = self.algorithm.receivers == "once" and self.digest != self.sent
         receivers_M = ~self.diverged_M & settled
-        self._count_download(new, int(receivers_M.sum()))
+        received_M = self._count_download(new, receivers_M)
+        if self.clock:
+            self.clock.once_M = received_M
         self.row |= self.algorithm.round_values(t, new, uploads, receivers_M)
         self.saved = {"/prototypes/saved_round": t}
 
@@ -172,6 +189,8 @@ class Server:
         }
         if self.plan.has_validation:
             own["selected"] = np.array(self.selected, dtype=np.float64)
+        if self.clock:
+            own |= {f"virtual.{name}": value for name, value in self.clock.state().items()}
         method = {f"method.{name}": value.cpu().numpy() for name, value in self.algorithm.state().items()}
         return (
             own | method | {f"latest.{name}": value for name, value in self.metrics.gatherer.latest.items()}
@@ -183,6 +202,10 @@ class Server:
         self.best_M[:] = state["best_of_clients"]
         for name, values in self.metrics.gatherer.latest.items():
             values[:] = state[f"latest.{name}"]
+        if self.clock:
+            start = "virtual."
+            own = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
+            self.clock.load(own)
         self.best = int(state["best"][0]), float(state["best"][1])
         if self.plan.has_validation:
             self.selected = int(state["selected"][0]), float(state["selected"][1])
@@ -192,7 +215,7 @@ class Server:
         """Returns how the run went, in a line."""
         accuracy = np.array(self.log.rows["/round/accuracy"])
         seconds = float(np.sum(self.log.rows["/round/seconds"]))
-        done = f"{len(accuracy)} rounds in {seconds:.1f} s"
+        done = f"{plural(len(accuracy), 'round')} in {seconds:.1f} s"
         evaluated = np.flatnonzero(~np.isnan(accuracy))
         if not len(evaluated):
             return done

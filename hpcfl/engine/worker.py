@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
 from hpcfl.engine.context import WorkerContext
 from hpcfl.engine.evaluator import Evaluator
 from hpcfl.engine.rank_report import CpuSeconds
+from hpcfl.engine.state_cache import StateCache
 from hpcfl.exchange.codec import ClientUpload
-from hpcfl.exchange.payload import Payload, copy_to, is_finite
+from hpcfl.exchange.payload import Payload
+from hpcfl.exchange.payload_tensors import copy_to, is_finite, replace_tensors, tensors
 from hpcfl.federation.sent_features import Selection, sent_samples
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
@@ -24,6 +27,8 @@ from hpcfl.training.local_client import LocalClient
 from hpcfl.training.samples import SampleSource
 from hpcfl.training.state import empty_vector
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device, to_host
+from hpcfl.utils.host_copies import HostCopies
 
 
 class Worker:
@@ -35,8 +40,10 @@ class Worker:
         self.algorithm = ctx.algorithm
         self.download: Payload = {}
         """`download` is what clients use of the server's last one."""
-        self.source = SampleSource(plan.data, plan.config.data, ctx.device)
-        self.evaluator = Evaluator(plan, ctx.algorithm)
+        self.source = SampleSource(plan.data, plan.config.data, ctx.device, ctx.device_memory.holds_data)
+        self.cache = StateCache(ctx.device_memory.cache)
+        self.copies = HostCopies()
+        self.evaluator = Evaluator(plan, ctx.algorithm, self.copies)
         names = sorted({plan.clients[i].architecture for i in clients})
         nbytes = max((layouts.buffer_bytes(name) for name in names), default=0)
         self.buffer = empty_vector(nbytes, ctx.device)
@@ -62,7 +69,8 @@ class Worker:
         client = self.load(t, i)
         upload: Payload = {}
         client.metrics["trained"] = True
-        if not client.bound.diverged or self.algorithm.recovers:
+        diverged = self.has_diverged(i)
+        if not diverged or self.algorithm.recovers:
             self.algorithm.apply_download(client, self.download)
             seed_torch(seeds.key(self.ctx.plan.config.seed, "train", i, t), self.ctx.device)
             client.bound.set_learning_rate(learning_rate(self.ctx.plan.train, t))
@@ -74,29 +82,50 @@ class Worker:
                     client.metrics[name] = value
             if not (self.download and self.algorithm.receivers == "once"):
                 upload = self.algorithm.upload(client, self.download)
-            diverged = not np.isfinite(losses["loss"]) or not is_finite(upload)
-            client.blocks["diverged"].fill_(diverged)
-            if not diverged:
-                client.metrics["head_norms"] = client.network.head_norms().cpu().numpy()
-            if diverged and self.algorithm.recovers:  # all else stays as it was before the round
-                self.ctx.records.state_block(i, "diverged").fill_(True)
-            else:
-                self.ctx.records.state(i).copy_(self.buffer[: client.bound.layout.nbytes])
+            upload, diverged = self._store(client, upload, losses["loss"])
             client.metrics["seconds"] = time.perf_counter() - start
             client.metrics["started"] = start - self.round_start
         self.cpu_on_clients += time.process_time() - cpu
-        return ClientUpload(i, client.bound.diverged, {} if client.bound.diverged else upload)
+        return ClientUpload(i, diverged, {} if diverged else upload)
+
+    def _store(self, client: LocalClient, upload: Payload, loss: float) -> tuple[Payload, bool]:
+        """Copies the state of a trained client out; returns its upload, on the host, and whether it diverged.
+
+        All that the host needs of the client is fetched together, so that it waits for the device once.
+        """
+        nbytes = client.bound.layout.nbytes
+        client.blocks["diverged"].fill_(False)
+        measured = client.measured | {"head_norms": client.network.head_norms()}
+        state, *rest = to_host(self.buffer[:nbytes], *measured.values(), *tensors(upload))
+        values = dict(zip(measured, rest, strict=False))
+        on_host = replace_tensors(upload, rest[len(measured) :])
+        upload = self.algorithm.compress_upload(client.round, on_host)
+        diverged = not np.isfinite(loss) or not is_finite(upload)
+        for name, value in values.items():
+            if not (diverged and name == "head_norms"):
+                client.metrics[name] = value.numpy()
+        if not (diverged and self.algorithm.recovers):  # else all stays as it was before the round
+            stored = self.ctx.records.store(client.id, state)
+            if not diverged:
+                self.cache.put(client.id, stored, self.buffer[:nbytes])
+        self.ctx.records.state_block(client.id, "diverged").fill_(diverged)
+        return upload, diverged
+
+    def has_diverged(self, i: int) -> bool:
+        """Returns whether client i diverged when it was last trained."""
+        return bool(self.ctx.records.state_block(i, "diverged"))
 
     def evaluate_network(self, t: int, i: int) -> None:
         """Evaluates what needs only client i's state as its last training left it."""
         cpu = time.process_time()
-        self.evaluator.evaluate_network(self.load(t, i), self.ctx.records.record(i))
+        diverged, record = self.has_diverged(i), self.ctx.records.record(i)
+        self.evaluator.evaluate_network(self.load(t, i), record, diverged)
         self.cpu_on_clients += time.process_time() - cpu
 
     def evaluate_download(self, t: int, i: int) -> None:
         """Completes client i's evaluation of round t with the download that followed it."""
         cpu, records, changes = time.process_time(), self.ctx.records, self.algorithm.download_changes
-        client, diverged = self._client(t, i), bool(records.state_block(i, "diverged"))
+        client, diverged = self._client(t, i), self.has_diverged(i)
         diverged = diverged and not self.algorithm.recovers
         whole = changes == "network" or self.ctx.plan.config.log.train_accuracy
         if (whole or changes == "head") and not diverged:
@@ -107,7 +136,13 @@ class Worker:
         if self.sent[0] != t:
             self.sent = t, sent_samples(self.ctx.plan, t)
         if len(sample_R := self.sent[1][i]) and not diverged:
-            self.features.add(i, sample_R, z_ND.cpu().numpy()[sample_R])
+            self.copies.add(z_ND, lambda host_ND: self.features.add(i, sample_R, host_ND.numpy()[sample_R]))
+        self.cpu_on_clients += time.process_time() - cpu
+
+    def finish_evaluation(self) -> None:
+        """Fetches what the evaluations since the last call gave on the device."""
+        cpu = time.process_time()
+        self.copies.finish()
         self.cpu_on_clients += time.process_time() - cpu
 
     def pop_cpu_seconds(self) -> CpuSeconds:
@@ -120,17 +155,23 @@ class Worker:
     def load(self, t: int, i: int, extractor: bool = True) -> LocalClient:
         """Copies client i's state into the buffer, on request without its extractor, which is large."""
         client = self._client(t, i)
+        state = self.cache.get(i, self.ctx.records.times_stored(i))
+        if state is None:
+            state = self.ctx.records.state(i)
         if extractor:
-            self.buffer[: client.bound.layout.nbytes].copy_(self.ctx.records.state(i))
+            self.buffer[: client.bound.layout.nbytes].copy_(to_device(state, self.ctx.device))
         else:
             for name in client.bound.layout.offsets:
                 if not name.startswith("extractor."):
-                    client.blocks[name].copy_(self.ctx.records.state_block(i, name))
-        for block in client.bound.scratch:
-            client.blocks[block.name].fill_(block.start)
+                    saved = client.bound.layout.view(state, name)
+                    block = client.blocks[name]
+                    block.copy_(to_device(saved.view(block.dtype), self.ctx.device))
+        for each in client.bound.scratch:
+            client.blocks[each.name].fill_(each.start)
         return client
 
     def _client(self, t: int, i: int) -> LocalClient:
         """Returns client i without its state, which may be that of another client."""
         bound = self.networks[self.ctx.plan.clients[i].architecture]
-        return LocalClient(t, i, self.ctx.plan, bound, self.source, self.metrics.of(i))
+        saved = partial(self.ctx.records.state_block, i)
+        return LocalClient(t, i, self.ctx.plan, bound, self.source, self.metrics.of(i), saved)

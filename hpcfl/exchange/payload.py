@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpcfl.utils.accelerator import to_device
+
 
 @dataclass(frozen=True, eq=False)
 class ClassRows:
@@ -35,8 +37,8 @@ class ClassRows:
     def finite(self) -> bool:
         return bool(self.value_KD.isfinite().all())
 
-    def to(self, device: torch.device, copy: bool = False) -> ClassRows:
-        return ClassRows(self.value_KD.to(device, copy=copy), self.present_K.to(device, copy=copy))
+    def to(self, device: torch.device) -> ClassRows:
+        return ClassRows(to_device(self.value_KD, device), to_device(self.present_K, device))
 
 
 Payload = Mapping[str, Tensor | ClassRows]
@@ -215,14 +217,3 @@ def class_rows(payload: Payload, name: str) -> ClassRows:
     value = payload[name]
     assert isinstance(value, ClassRows), f"payload {name!r} must be class rows"
     return value
-
-
-def is_finite(payload: Payload) -> bool:
-    """Returns whether every number of a payload is finite."""
-    values = (value.value_KD if isinstance(value, ClassRows) else value for value in payload.values())
-    return all(bool(value.isfinite().all()) for value in values)
-
-
-def copy_to(payload: Payload, device: torch.device) -> Payload:
-    """Returns a copy of a payload on a device."""
-    return {name: value.to(device, copy=True) for name, value in payload.items()}

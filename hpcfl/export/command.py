@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from hpcfl.errors import BadInput
 from hpcfl.export import csv_files, tensorboard_events
 from hpcfl.export.replace_files import replace_files
-from hpcfl.log.reader import read_log
+from hpcfl.log.reader import Run, read_log
 from hpcfl.utils.formatting import print_line
 
-WRITERS = {"csv": csv_files.write, "tensorboard": tensorboard_events.write}
+Writer = Callable[[Run, Path], Iterator[str]]
+"""Writes a run to a directory and yields the names of its files."""
+MANY = 8
+"""More files than this are counted, not named."""
 
 
-def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
+def print_exported(
+    paths: Sequence[str], kind: str, out: str | None, clients: Sequence[int] = (), samples: bool = False
+) -> None:
     """Exports each run and prints its directory."""
-    if kind == "tensorboard":
-        tensorboard_events.require()
+    writer = _writer(kind, clients, samples)
     runs = [Path(path) for path in paths]
     for run in runs:
         if run.is_dir():
@@ -34,11 +39,21 @@ def print_exported(paths: Sequence[str], kind: str, out: str | None) -> None:
                 f"{directory} would hold {count} runs: export them one by one, each with its own -o"
             )
     for run, directory in zip(runs, directories, strict=True):
-        files = export(run, kind, directory)
-        print_line(f"{run}: {', '.join(files)} in {directory}")
+        log = read_log(run, saved=kind == "torch")
+        files = replace_files(directory, kind, run.name, partial(writer, log))
+        named = ", ".join(files) if len(files) <= MANY else f"{', '.join(files[:3])}, … ({len(files)} files)"
+        print_line(f"{run}: {named} in {directory}")
 
 
-def export(path: Path, kind: str, directory: Path) -> list[str]:
-    """Writes a run to a directory, replacing its last export, and returns the names of its files."""
-    run = read_log(path, saved=False)
-    return replace_files(directory, kind, path.name, lambda staging: WRITERS[kind](run, staging))
+def _writer(kind: str, clients: Sequence[int], samples: bool) -> Writer:
+    """Returns what writes a run in this form; raises BadInput if that needs a package that is missing."""
+    if kind == "torch":
+        from hpcfl.export.torch_files import TorchExport
+
+        return TorchExport(clients, samples).write
+    if clients or samples:
+        raise BadInput(f"--client and --samples: only with --to torch, not {kind}")
+    if kind == "tensorboard":
+        tensorboard_events.require()
+        return tensorboard_events.write
+    return csv_files.write

@@ -12,7 +12,7 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.utils.hdf5_file import read_regular
 
-SUFFIXES = "csv|tex|md|svg|pdf|png|html|toml"
+SUFFIXES = "csv|tex|md|svg|pdf|png|html|toml|json|pt|pt2"
 FILE_NAME = re.compile(
     rf"(?:(?:figures|tables|configs)/)?[\w-]+\.(?:{SUFFIXES})|events\.out\.tfevents\.\d+\.hpcfl"
 )

@@ -16,11 +16,11 @@ from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.errors import BadInput, unknown
-from hpcfl.methods.baselines import AUXILIARY_CHOICES, MutualOptions
+from hpcfl.federation.sample_checks import check_samples
 from hpcfl.methods.catalogue import CATALOGUE, check_method, find_method, method_spec
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import user_path
-from hpcfl.methods.spec import AlgorithmSpec
+from hpcfl.methods.spec import AUXILIARY_CHOICES, AlgorithmSpec
 from hpcfl.models.registry import (
     ARCHITECTURES,
     HEADS,
@@ -29,6 +29,7 @@ from hpcfl.models.registry import (
     is_user_defined,
     split_name,
 )
+from hpcfl.system.system import System, make_system
 from hpcfl.utils.files import absolute_path
 from hpcfl.utils.hdf5_file import open_regular
 from hpcfl.utils.user_code import source_checksums
@@ -71,7 +72,7 @@ class RunPlan:
     @property
     def dims(self) -> tuple[int, int]:
         """The numbers of classes and features, K and D."""
-        return self.data.classes, self.config.models.features or (512 if self.data.is_images else 32)
+        return self.data.classes, self.config.models.features or (512 if len(self.data.shape) == 3 else 32)
 
     @property
     def train(self) -> TrainConfig:
@@ -101,6 +102,12 @@ class RunPlan:
         return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
 
     @cached_property
+    def system(self) -> System | None:
+        """The devices that are simulated; None: the run has no virtual clock."""
+        architectures = [client.architecture for client in self.clients]
+        return make_system(self.config.system, self.config.seed, architectures)
+
+    @cached_property
     def checksums(self) -> dict[str, str]:
         """Checksums of data, split and pretrained files, which identify a run beside its configuration."""
         digest = hashlib.blake2b(digest_size=16)
@@ -112,10 +119,12 @@ class RunPlan:
         checksums = {"data": self.data.checksum, "split": digest.hexdigest()}
         if self.data.original not in ("", self.config.data.name):
             checksums["original"] = self.data.original  # γ, for one, depends on it
-        for name, weights in self.config.models.pretrained.items():
-            if (path := self.directory / weights).exists():
+        files = {f"pretrained_{name}": file for name, file in self.config.models.pretrained.items()}
+        files |= {f"system_{name}": getattr(self.config.system, name) or "" for name in ("table", "trace")}
+        for name, given in files.items():
+            if given and (path := self.directory / given).exists():
                 with open(open_regular(path), "rb") as file:
-                    checksums[f"pretrained_{name}"] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+                    checksums[name] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
         return checksums | code_checksums(self.config)
 
 
@@ -137,14 +146,13 @@ def code_checksums(config: Config) -> dict[str, str]:
     return {f"{CODE}{module}": checksum for module, checksum in checksums.items()}
 
 
-def plan_run(config: Config) -> RunPlan:
-    """Returns the run that a configuration describes, or raises BadInput."""
+def plan_run(config: Config, data: Dataset | None = None) -> RunPlan:
+    """Returns the run that a configuration describes, or raises BadInput; `data`: instead of the named."""
     config = check_method(config)
     names = client_architectures(config.models, find_method(config.method.name).head_kind)
-    data = load_dataset(config.data)
+    data = data or load_dataset(config.data)
     method = method_spec(config.method, data.original or config.data.name)
-    if config.train.augment and not data.is_images:
-        raise BadInput(f"train.augment = {config.train.augment}: {config.data.name} has no images")
+    check_samples(config, data, names)
     if config.runtime.step == "direct" and method.clip_norm:
         raise BadInput(f"runtime.step = 'direct': {NO_CLIPPING} (method.clip_norm = 0.0)")
     splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)
@@ -152,6 +160,7 @@ def plan_run(config: Config) -> RunPlan:
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     plan = RunPlan(config, method, data, clients, counts_MK, absolute_path(Path()))
     method.check(plan)
+    plan.system  # noqa: B018  # read now, so that bad files are reported before torch is loaded
     _check_auxiliary(plan)
     for name in plan.architectures:
         if is_user_defined(name):
@@ -165,10 +174,11 @@ def plan_run(config: Config) -> RunPlan:
 
 def _check_auxiliary(plan: RunPlan) -> None:
     """Raises BadInput if a method's auxiliary network is neither registered nor a client's."""
-    settings = plan.spec.settings
-    if isinstance(settings, MutualOptions) and settings.auxiliary not in AUXILIARY_CHOICES:
-        extractor, head = split_name(settings.auxiliary)
-        is_registered = extractor in ARCHITECTURES and head in HEADS
-        if not is_registered and settings.auxiliary not in plan.architectures:
-            known = [*AUXILIARY_CHOICES, *plan.architectures, *ARCHITECTURES]
-            raise unknown("method.auxiliary", settings.auxiliary, dict.fromkeys(known))
+    if not plan.spec.has_auxiliary:
+        return
+    chosen = plan.spec.slots()["auxiliary"]
+    extractor, head = split_name(chosen)
+    is_registered = extractor in ARCHITECTURES and head in HEADS
+    if not is_registered and chosen not in (*AUXILIARY_CHOICES, *plan.architectures):
+        known = [*AUXILIARY_CHOICES, *plan.architectures, *ARCHITECTURES]
+        raise unknown("method.auxiliary", chosen, dict.fromkeys(known))

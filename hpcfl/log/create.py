@@ -18,6 +18,7 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.federation.sent_features import saved_samples
 from hpcfl.log.schema import run_metrics
 from hpcfl.log.size import dimension_sizes
+from hpcfl.log.virtual_metrics import device_values
 from hpcfl.log.writer import EarlierRows, LogWriter
 from hpcfl.models.costs import Cost
 
@@ -66,6 +67,8 @@ def create_log(
     }
     if plan.has_validation:
         fixed["/clients/validation_samples"] = np.array([len(client.validation) for client in plan.clients])
+    if plan.system:
+        fixed |= device_values(plan.system.devices)
     if plan.config.log.features_at:
         chosen = saved_samples(plan)
         index_S = np.concatenate([c.test[sample_S] for c, sample_S in zip(plan.clients, chosen, strict=True)])

@@ -17,7 +17,12 @@ from hpcfl.log.reader import NotALog, Run, read_log
 from hpcfl.log.schema import ONLY_SAVED
 from hpcfl.log.writer import EarlierRows
 from hpcfl.metrics.metric import Metric
+from hpcfl.utils.formatting import plural
 from hpcfl.utils.hdf5_file import is_hdf5
+
+CHECKSUM = "checksum_"
+"""The names of the attributes of a log that have checksums begin with this."""
+ANOTHER_RUN = "--fresh keeps it aside and runs again, or choose another --out"
 
 
 def default_log_path(config: Config) -> Path:
@@ -57,21 +62,15 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
         return ExistingRun()
     rounds, more = old.config.federation.rounds, config.federation.rounds
     if change := difference(with_rounds(old.config, more), config):
-        raise BadInput(f"{path} is a run of another configuration ({change}); choose another --out")
+        raise BadInput(f"{path} is a run of another configuration ({change}); {ANOTHER_RUN}")
     if module := changed_module(old, plan.checksums):
-        raise BadInput(
-            f"{path} is a run with other code: {module} has changed since; --fresh keeps it aside and runs "
-            "again, or choose another --out"
-        )
-    for what, checksum in plan.checksums.items():
-        if old.attributes.get(f"checksum_{what}") != checksum:
-            raise BadInput(
-                f"{path} is a run with other content of the same name ({what}); choose another --out"
-            )
+        raise BadInput(f"{path} is a run with other code: {module} has changed since; {ANOTHER_RUN}")
+    if what := changed_content(old, plan.checksums):
+        raise BadInput(f"{path} is a run with other content of the same name ({what}); {ANOTHER_RUN}")
     if old.rounds_done > more:
         raise BadInput(f"federation.rounds = {more}: {path} has {old.rounds_done} rounds already")
     if old.status == "finished" and rounds == more:
-        note(f"{path} is finished: {old.rounds_done} rounds; --fresh keeps it aside and runs again")
+        note(f"{path} is finished: {plural(old.rounds_done, 'round')}; --fresh keeps it aside and runs again")
         return ExistingRun(finished=True)
     if old.status == "finished" and rounds % config.log.evaluate_every:
         raise BadInput(
@@ -83,12 +82,27 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
     return ExistingRun(log=old)
 
 
+def logged_checksums(run: Run) -> dict[str, str]:
+    """Returns the checksums of a run's data, split, code and other files, by name."""
+    return {
+        name.removeprefix(CHECKSUM): str(value)
+        for name, value in run.attributes.items()
+        if name.startswith(CHECKSUM)
+    }
+
+
+def changed_content(old: Run, checksums: Mapping[str, str]) -> str:
+    """Returns the first of these checksums that differs from that of a log, by name; empty: none."""
+    before = logged_checksums(old)
+    return next((name for name, checksum in checksums.items() if before.get(name) != checksum), "")
+
+
 def changed_module(old: Run, checksums: Mapping[str, str]) -> str:
     """Returns the first module of the user's own code that differs from that of a log; empty: none."""
-    start = f"checksum_{CODE}"
-    attributes = old.attributes.items()
-    before = {key.removeprefix(start): value for key, value in attributes if key.startswith(start)}
-    now = {key.removeprefix(CODE): value for key, value in checksums.items() if key.startswith(CODE)}
+    before, now = (
+        {key.removeprefix(CODE): value for key, value in given.items() if key.startswith(CODE)}
+        for given in (logged_checksums(old), checksums)
+    )
     return min((name for name in before | now if before.get(name) != now.get(name)), default="")
 
 

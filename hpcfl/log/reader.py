@@ -14,10 +14,11 @@ import numpy as np
 
 from hpcfl.config.loading import parse_config
 from hpcfl.config.schema import Config
-from hpcfl.errors import BadInput
+from hpcfl.errors import BadInput, nearest
 from hpcfl.log.schema import BY_PATH, COMPONENT_NAMES, OLDEST, VERSION
 from hpcfl.log.target import ToTarget, to_target
 from hpcfl.metrics.metric import ROUNDS_OF, STRING, Metric
+from hpcfl.utils.formatting import plural
 from hpcfl.utils.hdf5_file import DAMAGED, open_hdf5
 
 if TYPE_CHECKING:
@@ -59,10 +60,13 @@ class Run:
     def __getitem__(self, path: str) -> np.ndarray:
         if path in self.lacking and path not in self.datasets:
             raise BadInput(f"{self.path} has no {path}: its method, or the version of hpcfl, did not log it")
+        if path not in self.datasets:
+            raise BadInput(f"{self.path} has no {path}{nearest(path, self.datasets)}")
         return self.datasets[path]
 
     def __repr__(self) -> str:
-        config, rounds = self.config, f"{self.rounds_done} of {self.config.federation.rounds} rounds"
+        config = self.config
+        rounds = f"{self.rounds_done} of {plural(config.federation.rounds, 'round')}"
         return f"<Run {self.path}: {config.method.name} on {config.data.name}, {self.status}, {rounds}>"
 
     @property

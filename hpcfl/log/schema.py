@@ -16,6 +16,7 @@ from hpcfl.log.optional_metrics import (
     train_accuracies,
     validation_accuracies,
 )
+from hpcfl.log.virtual_metrics import VIRTUAL_METRICS
 from hpcfl.methods.baseline_metrics import BASELINE_METRICS
 from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.metrics.metric import STRING, Metric, declare, evaluated, trained
@@ -170,6 +171,7 @@ OPTIONAL_METRICS = {
     "With validation samples": (*VALIDATION_METRICS, *validation_accuracies(_ALL)),
     "With `log.train_accuracy`": train_accuracies(_ALL),
     "With `log.features_at`": FEATURE_METRICS,
+    "With `[system]`": VIRTUAL_METRICS,
 }
 """Metrics of runs that ask for them."""
 METRICS = (*_ALL, *(metric for metrics in OPTIONAL_METRICS.values() for metric in metrics))
@@ -200,6 +202,8 @@ def run_metrics(plan: RunPlan) -> tuple[Metric, ...]:
         metrics += train_accuracies((*BASE_METRICS, *plan.spec.metrics))
     if plan.config.log.features_at:
         metrics += FEATURE_METRICS
+    if plan.system:
+        metrics += VIRTUAL_METRICS
     for path, times in Counter(metric.path for metric in metrics).items():
         if times > 1:
             raise BadInput(f"{plan.spec.algorithm}: the metric {path} is declared twice")

@@ -1,4 +1,4 @@
-"""What a run needed to reach a target accuracy: rounds, bytes and seconds."""
+"""What a run needed to reach a target accuracy: rounds, bytes, seconds, and virtual seconds and energy."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class ToTarget:
     """Of all clients, counted as in the papers; `bytes_down` likewise."""
     bytes_down: int
     seconds: float
+    virtual_seconds: float | None = None
+    """Of the devices that are simulated; None: the run has no virtual clock."""
+    joules: float | None = None
 
 
 def to_target(run: Run, accuracy: float, path: str = "/round/accuracy") -> ToTarget | None:
@@ -38,4 +41,8 @@ def to_target(run: Run, accuracy: float, path: str = "/round/accuracy") -> ToTar
     up, down, seconds = (
         run[f"/round/{name}"][:rounds].sum() for name in ("bytes_up", "bytes_down", "seconds")
     )
-    return ToTarget(rounds, int(up), int(down), float(seconds))
+    virtual = {}
+    for name, dataset in (("virtual_seconds", "/virtual/seconds"), ("joules", "/virtual/joules")):
+        if dataset in run.datasets and not np.isnan(values := run[dataset][:rounds]).any():
+            virtual[name] = float(values.sum())
+    return ToTarget(rounds, int(up), int(down), float(seconds), **virtual)

@@ -23,6 +23,14 @@ class Upload:
     prototypes: Prototypes
     count_K: Tensor
     client: int
+    host_present_K: Tensor | None = None
+    """Its present classes on the host, where they came from."""
+
+    @property
+    def class_R(self) -> Tensor:
+        """Its present classes, as numbers on the host."""
+        present_K = self.prototypes.present_K.cpu() if self.host_present_K is None else self.host_present_K
+        return present_K.nonzero()[:, 0]
 
 
 def mean(uploads: Sequence[Upload]) -> Prototypes:

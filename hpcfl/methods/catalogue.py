@@ -11,7 +11,7 @@ from hpcfl.config.loading import error_message
 from hpcfl.config.method import MethodConfig
 from hpcfl.config.schema import Config
 from hpcfl.config.section import Section
-from hpcfl.errors import BadInput, nearest, unknown
+from hpcfl.errors import BadInput, NoSuchOption, nearest_key, unknown
 from hpcfl.methods.baselines import BASELINES
 from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.plugins import find_part, registered
@@ -72,7 +72,9 @@ def _options(options: type[Section], given: dict[str, Any], owner: str) -> Secti
     """Returns checked options; raises BadInput with the full key."""
     for key in given.keys() - options.model_fields.keys():
         if key in MethodConfig.model_fields or key in OPTION_NAMES:
-            raise BadInput(f"method.{key} = {given[key]!r}: {owner!r} has no such option")
+            raise NoSuchOption(
+                f"method.{key}", f"method.{key} = {given[key]!r}: {owner!r} has no such option"
+            )
         raise unknown_key(key, options)
     try:
         return options.model_validate({key: value for key, value in given.items() if value is not None})
@@ -80,11 +82,12 @@ def _options(options: type[Section], given: dict[str, Any], owner: str) -> Secti
         raise BadInput(error_message(error, "method")) from None
 
 
-def unknown_key(key: str, *options: type[Section]) -> BadInput:
+def unknown_key(key: str, *options: type[Section]) -> NoSuchOption:
     """Returns the error for a key of [method] that neither a method nor one of its parts has."""
     known = [*MethodConfig.model_fields, *OPTION_OWNERS]
     known += [name for each in options for name in each.model_fields]
-    return BadInput(f"unknown key method.{key}{nearest(f'method.{key}', [f'method.{k}' for k in known])}")
+    nearest = nearest_key(f"method.{key}", [f"method.{name}" for name in known])
+    return NoSuchOption(f"method.{key}", f"unknown key method.{key}{nearest}")
 
 
 OPTION_OWNERS: dict[str, list[str]] = {}
@@ -107,7 +110,8 @@ def _prototype_spec(entry: PrototypeSpec, settings: MethodConfig, data: str) -> 
         for slot in sorted((slots.keys() | options.keys()) - {"infer"}):
             if slot not in SLOTS and slot not in OPTION_NAMES:
                 raise unknown_key(slot)
-            raise BadInput(f"method.{slot}: {settings.name!r} exchanges nothing and has no such slot")
+            reason = f"{settings.name!r} exchanges nothing and has no such slot"
+            raise NoSuchOption(f"method.{slot}", f"method.{slot}: {reason}")
         if settings.infer == "global":
             raise BadInput(f"method.infer = 'global': method {settings.name!r} has no global prototypes")
         if settings.forget:
@@ -148,7 +152,10 @@ def _options_of_parts(entry: PrototypeSpec, spec: PrototypeSpec, given: dict[str
     for key, value in given.items():
         if key not in known and key in OPTION_OWNERS:
             names = " and ".join(OPTION_OWNERS[key])
-            raise BadInput(f"method.{key} = {value!r}: belongs to refine = {names}, not to {spec.refine!r}")
+            reason = f"belongs to refine = {names}, not to {spec.refine!r}"
+            raise NoSuchOption(f"method.{key}", f"method.{key} = {value!r}: {reason}")
+        if key not in known and key in OPTION_NAMES:
+            raise NoSuchOption(f"method.{key}", f"method.{key} = {value!r}: no option of this method")
         if key not in known:
             raise unknown_key(key, *owners.values())
     checked: dict[str, Section] = {}

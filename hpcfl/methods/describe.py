@@ -15,6 +15,7 @@ from hpcfl.errors import unknown
 from hpcfl.methods.baseline_metrics import ACCURACY_TRAINED
 from hpcfl.methods.catalogue import CATALOGUE, find_method
 from hpcfl.methods.declarations import Part
+from hpcfl.methods.declared_metrics import ACCURACY_GLOBAL
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import BASES, find_part, load, registered, user_path
 from hpcfl.methods.spec import AlgorithmSpec, PrototypeSpec
@@ -23,6 +24,12 @@ from hpcfl.utils.user_code import import_object
 Rows = list[tuple[str, ...]]
 LARGE = 10**6
 """Limits that are at least as large only keep out mistakes, and are not shown."""
+
+INFERENCES = {
+    "trained": (ACCURACY_TRAINED, "by the head after the download, or as trained, before it"),
+    "global": (ACCURACY_GLOBAL, "by the head, or by the nearest global prototype"),
+}
+"""What a baseline may have as `method.infer` beside the head: the metric that it needs, and the meaning."""
 
 
 def describe(name: str) -> dict[str, Rows]:
@@ -73,9 +80,12 @@ def _declarations(entry: AlgorithmSpec | Part) -> Mapping[str, str]:
 def _options(entry: AlgorithmSpec | Part) -> Rows:
     """Returns the options of an entry: key, type, default and meaning."""
     rows = _fields(entry.Options)
-    if isinstance(entry, AlgorithmSpec) and ACCURACY_TRAINED in entry.metrics:
-        meaning = "Accuracy that counts: by the head after the download, or as trained, before it."
-        rows.append(("method.infer", "head | trained", entry.infer, meaning))
+    if isinstance(entry, AlgorithmSpec) and not isinstance(entry, PrototypeSpec):
+        return rows + [
+            ("method.infer", f"head | {name}", entry.infer, f"Accuracy that counts: {meaning}.")
+            for name, (metric, meaning) in INFERENCES.items()
+            if metric in entry.metrics
+        ]
     if not isinstance(entry, PrototypeSpec) or not entry.exchange:
         return rows
     slots = {key: value for key, value in entry.slots().items() if key in MethodConfig.model_fields}

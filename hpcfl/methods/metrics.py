@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from hpcfl.methods.prototypes import Prototypes, margin_K
 from hpcfl.methods.sphere import distances, energy, normalise, simplex_bound
+from hpcfl.utils.accelerator import in_float64, to_device
 
 
 def min_mean_max(values: Tensor) -> list[float]:
@@ -19,18 +21,21 @@ def min_mean_max(values: Tensor) -> list[float]:
     return [values.min().item(), values.mean().item(), values.max().item()]
 
 
-def silhouette(z_ND: Tensor, y_N: Tensor) -> float:
+def silhouette(z_ND: Tensor, y_N: Tensor) -> Tensor:
     """Returns the mean silhouette coefficient by cosine distance; NaN with fewer than two classes.
+
+    The labels are on the host: what depends on them is found there, and nothing waits for a device.
 
     The mean cosine distance to a class is 1 − u·(mean of its unit vectors), so no N×N matrix is needed. A
     sample that is alone in its class counts 0, as is usual.
     """
     classes_C, class_N = y_N.unique(return_inverse=True)
     if len(classes_C) < 2:
-        return float("nan")
-    unit_ND = normalise(z_ND.double())
-    size_C = torch.bincount(class_N).double()
-    mean_CD = torch.zeros(len(classes_C), z_ND.shape[1], dtype=torch.float64, device=z_ND.device)
+        return torch.tensor(torch.nan, dtype=torch.float64)
+    unit_ND = normalise(in_float64(z_ND))
+    size_C = to_device(torch.bincount(class_N).double(), unit_ND.device)
+    class_N = to_device(class_N, unit_ND.device)
+    mean_CD = torch.zeros(len(classes_C), z_ND.shape[1], dtype=torch.float64, device=unit_ND.device)
     mean_CD = mean_CD.index_add_(0, class_N, unit_ND) / size_C[:, None]
     distance_NC = 1 - unit_ND @ mean_CD.T
     size_N, own_N = size_C[class_N], distance_NC.gather(1, class_N[:, None])[:, 0]
@@ -38,7 +43,7 @@ def silhouette(z_ND: Tensor, y_N: Tensor) -> float:
     own_N = (size_N * own_N - self_N) / (size_N - 1).clamp_min(1)
     other_N = distance_NC.scatter(1, class_N[:, None], torch.inf).min(1).values
     score_N = (other_N - own_N) / torch.maximum(other_N, own_N).clamp_min(1e-12)
-    return score_N.where(size_N > 1, 0.0).mean().item()
+    return score_N.where(size_N > 1, 0.0).mean()
 
 
 def personalisation(norm_MK: np.ndarray, count_MK: np.ndarray) -> float:
@@ -50,7 +55,8 @@ def personalisation(norm_MK: np.ndarray, count_MK: np.ndarray) -> float:
     trained_M = np.isfinite(norm_MK).all(1)
     if not trained_M.any():
         return float("nan")
-    return float(np.linalg.norm(_min_max(norm_MK[trained_M]) - _min_max(count_MK[trained_M].astype(float))))
+    difference_MK = _min_max(norm_MK[trained_M]) - _min_max(count_MK[trained_M].astype(float))
+    return math.sqrt(math.fsum(np.square(difference_MK).flat))  # BLAS's norm differs between CPU models
 
 
 def _min_max(value_MK: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from hpcfl.methods.prototypes import Prototypes, margin_K
 from hpcfl.methods.refine.base import Refinement
 from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.methods.sphere import keyed_direction
+from hpcfl.utils.accelerator import to_host, with_float64
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,14 @@ class PrototypeMethod:
         return self.refine(0, none, self._complete(none), ())
 
     def update_global(self, t: int, last: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
-        """Returns the global prototypes after round t; a class without upload keeps its last prototype."""
+        """Returns the global prototypes after round t; a class without upload keeps its last prototype.
+
+        The last ones are on the host, the uploads and the result on the device.
+        """
         if not uploads or (self.spec.fixed and last.present_K.any()):
             self.refine.skip_round()
             return last
-        new = self.aggregate(uploads)
+        last, new = last.to(self.refine.context.device), self.aggregate(uploads)
         if self.spec.fixed and not self.refine.covers_all_classes:
             new = self._complete(new)
         elif not self.spec.fixed and not self.forget:
@@ -109,13 +113,12 @@ class PrototypeMethod:
         With a fixed anchor prototypes are chosen only once, so every class needs one.
         """
         context = self.refine.context
-        present_K = partial.present_K
-        length = partial.value_KD[present_K].norm(dim=1).mean() if present_K.any() else 1.0
-        value_KD = partial.value_KD.clone()
+        value_KD, present_K = (part.clone() for part in to_host(partial.value_KD, partial.present_K))
+        length = value_KD[present_K].norm(dim=1).mean() if present_K.any() else 1.0
         for k in (~present_K).nonzero()[:, 0].tolist():
             unit_D = keyed_direction(context.seed, k, context.features, context.mask_KD)
             value_KD[k] = length * unit_D.to(value_KD)
-        return Prototypes(value_KD, torch.ones_like(present_K))
+        return Prototypes(value_KD, torch.ones_like(present_K)).to(context.device)
 
 
 def build_method(
@@ -129,16 +132,17 @@ def build_method(
     mask_KD = None
     if spec.sparsity:
         mask_KD = torch.from_numpy(sparse.masks(*dims, spec.sparsity, config.seed)).to(device)
+    server = with_float64(torch.device(device))
     context = MethodContext(
         *dims,
         seed=config.seed,
         lr=config.train.lr,
         batch_size=config.train.batch_size,
-        device=torch.device(device),
+        device=server,
         options=spec.options,
         clients=config.federation.clients,
         samples=samples,
-        mask_KD=mask_KD,
+        mask_KD=None if mask_KD is None else mask_KD.to(server),
         trace=config.log.distances,
     )
     return PrototypeMethod(

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from hpcfl.methods.prototypes import Prototypes
+from hpcfl.utils.accelerator import in_float64
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class PseudoLabels:
 
 def cosine_distance(z_ND: Tensor, prototypes: Prototypes) -> Tensor:
     """Returns 1 − cos(z, p_c) in float64, [N, K]; infinite where a class has no prototype."""
-    distance_NK = 1 - normalize(z_ND.double()) @ normalize(prototypes.value_KD.double()).T
-    return distance_NK.masked_fill(~prototypes.present_K, torch.inf)
+    distance_NK = 1 - normalize(in_float64(z_ND)) @ normalize(in_float64(prototypes.value_KD)).T
+    return distance_NK.masked_fill(~prototypes.present_K.to(distance_NK.device), torch.inf)
 
 
 def pseudo_labels(z_ND: Tensor, prototypes: Prototypes) -> PseudoLabels:

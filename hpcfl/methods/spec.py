@@ -22,6 +22,9 @@ from hpcfl.methods.declared_metrics import PROTOTYPE_METRICS
 from hpcfl.methods.plugins import find_part
 from hpcfl.metrics.metric import Metric
 
+AUXILIARY_CHOICES = ("smallest", "first")
+"""What an option `auxiliary` may be beside the name of an architecture."""
+
 
 class PlannedClient(Protocol):
     """A client of a `Plan`."""
@@ -68,7 +71,8 @@ class AlgorithmSpec:
     """Whether all clients must have the same architecture."""
     head_kind: str = ""
     """The kind of head that it gives to its clients; empty: as models.head says."""
-
+    has_auxiliary: bool = False
+    """Whether its option `auxiliary` chooses a network that clients train beside their own."""
     not_counted: tuple[str, ...] = ()
     """Sentences about work that `hpcfl plan` does not count."""
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device, to_host
 
 EPS = 1e-12
 SAME_COSINE = 1 - EPS
@@ -28,22 +29,25 @@ def keyed_direction(seed: int, k: int, features: int, mask_KD: Tensor | None = N
     return random_D / random_D.norm()
 
 
-def directions(new: Prototypes, last: Prototypes, seed: int, mask_KD: Tensor | None = None) -> Tensor:
-    """Returns the unit vectors of the present classes, in float64.
+def directions(
+    new: Prototypes, last: Prototypes, seed: int, mask_KD: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Returns the unit vectors of the present classes, in float64, and these classes.
 
     A zero prototype, or one with the direction of another class, gets its last direction if that is unique,
     else a keyed one.
     """
     unit_KD, last_KD = normalise(new.value_KD.double()), normalise(last.value_KD.double())
-    class_P = new.present_K.nonzero()[:, 0].tolist()
-    cosine_PP = (unit_KD[class_P] @ unit_KD[class_P].T).tril(-1)
-    for p in ((cosine_PP >= SAME_COSINE).any(1) | ~unit_KD[class_P].any(1)).nonzero()[:, 0].tolist():
-        k = class_P[p]
+    cosine_KK = (unit_KD @ unit_KD.T).tril(-1)  # absent rows are zero
+    bad_K = ((cosine_KK >= SAME_COSINE).any(1) | ~unit_KD.any(1)) & new.present_K
+    present_K, bad_K = to_host(new.present_K, bad_K)
+    classes, class_P = present_K.nonzero()[:, 0], to_device(present_K.nonzero()[:, 0], unit_KD.device)
+    for k in bad_K.nonzero()[:, 0].tolist():
         keyed_D = keyed_direction(seed, k, unit_KD.shape[1], mask_KD).to(unit_KD.device)
-        other_PD = unit_KD[[other for other in class_P if other != k]]
+        other_PD = unit_KD[to_device(classes[classes != k], unit_KD.device)]
         unique = bool(last_KD[k].any()) and not bool((other_PD @ last_KD[k] >= SAME_COSINE).any())
         unit_KD[k] = last_KD[k] if unique else keyed_D
-    return unit_KD[class_P]
+    return unit_KD[class_P], class_P
 
 
 def distances(unit_PD: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 # importing these registers their architectures
 from hpcfl.models import cnn as cnn
+from hpcfl.models import cnn1d as cnn1d
 from hpcfl.models import groups as groups
 from hpcfl.models import mlp as mlp
 from hpcfl.models import resnet as resnet

@@ -43,23 +43,25 @@ class Cost:
         return 4 * self.parameters + self.buffers
 
 
-def cost(network: Network, shape: tuple[int, ...], batch: int, inference: int) -> Cost:
-    """Returns the cost of a network on the `meta` device."""
+def cost(
+    network: Network, shape: tuple[int, ...], batch: int, inference: int, dtype: torch.dtype = torch.float32
+) -> Cost:
+    """Returns the cost of a network on the `meta` device; `dtype` is that of its input."""
     from torch.utils.flop_counter import FlopCounterMode  # imports torch's compiler, which takes a second
 
     network.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(torch.empty(1, *shape, device="meta"))
+        network(torch.empty(1, *shape, dtype=dtype, device="meta"))
     return Cost(
         sum(p.numel() for p in network.parameters()),
         sum(b.numel() * b.element_size() for b in network.buffers()),
         counter.get_total_flops(),
-        _activations(network, shape, max(2, batch)),
-        _largest_layer(network, shape) * inference,
+        _activations(network, torch.empty(max(2, batch), *shape, dtype=dtype, device="meta")),
+        _largest_layer(network, torch.empty(1, *shape, dtype=dtype, device="meta")) * inference,
     )
 
 
-def _activations(network: nn.Module, shape: tuple[int, ...], batch: int) -> int:
+def _activations(network: nn.Module, x_B: Tensor) -> int:
     """Returns the bytes of all tensors that autograd saves, each storage once, without parameters."""
     parameters = {_storage(p) for p in network.parameters()}
     saved: dict[int, Tensor] = {}
@@ -71,12 +73,11 @@ def _activations(network: nn.Module, shape: tuple[int, ...], batch: int) -> int:
 
     network.train()
     with saved_tensors_hooks(save, lambda tensor: tensor):
-        out = network(torch.empty(batch, *shape, device="meta"))
-        cross_entropy(out, torch.zeros(batch, dtype=torch.int64, device="meta"))
+        cross_entropy(network(x_B), torch.zeros(len(x_B), dtype=torch.int64, device="meta"))
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 
-def _largest_layer(network: nn.Module, shape: tuple[int, ...]) -> int:
+def _largest_layer(network: nn.Module, x_1: Tensor) -> int:
     """Returns the largest bytes of a layer's input and output together, per sample."""
     largest = 0
 
@@ -89,7 +90,7 @@ def _largest_layer(network: nn.Module, shape: tuple[int, ...]) -> int:
     hooks = [module.register_forward_hook(measure) for module in layers]
     network.eval()
     with torch.no_grad():
-        network(torch.empty(1, *shape, device="meta"))
+        network(x_1)
     for hook in hooks:
         hook.remove()
     return largest
@@ -100,13 +101,22 @@ def _storage(tensor: Tensor) -> int:
 
 
 def costs(
-    names: Iterable[str], shape: tuple[int, ...], classes: int, features: int, batch: int, inference: int
+    names: Iterable[str],
+    shape: tuple[int, ...],
+    classes: int,
+    features: int,
+    batch: int,
+    inference: int,
+    input_type: str = "float32",
 ) -> dict[str, Cost]:
     """Returns the cost of each architecture, from the cache on disk if possible."""
-    return {name: _cached_cost(name, (shape, classes, features), (batch, inference)) for name in names}
+    dims, dtype = (shape, classes, features), getattr(torch, input_type)
+    return {name: _cached_cost(name, dims, (batch, inference), dtype) for name in names}
 
 
-def _cached_cost(name: str, dims: tuple[tuple[int, ...], int, int], batches: tuple[int, int]) -> Cost:
+def _cached_cost(
+    name: str, dims: tuple[tuple[int, ...], int, int], batches: tuple[int, int], dtype: torch.dtype
+) -> Cost:
     """Returns the cost of an architecture; `dims` are sample shape, K and D."""
     shape, _, features = dims
     path = _cache_path(name, dims, batches)
@@ -117,8 +127,8 @@ def _cached_cost(name: str, dims: tuple[tuple[int, ...], int, int], batches: tup
             pass  # not counted yet
     network = build_on_meta(name, *dims)
     try:
-        _check(network, name, shape, features)
-        counted = cost(network, shape, *batches)
+        _check(network, name, torch.empty(2, *shape, dtype=dtype, device="meta"), features)
+        counted = cost(network, shape, *batches, dtype)
     except BadInput:
         raise
     except Exception as error:
@@ -133,14 +143,14 @@ def _cached_cost(name: str, dims: tuple[tuple[int, ...], int, int], batches: tup
     return counted
 
 
-def _check(network: Network, name: str, shape: tuple[int, ...], features: int) -> None:
+def _check(network: Network, name: str, x_2: Tensor, features: int) -> None:
     """Raises BadInput unless parameters are float32 and features have the shape [B, D]."""
     for key, parameter in network.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise BadInput(f"models: {name}: {key} has no shape yet; give its layer all sizes")
         if parameter.dtype != torch.float32:
             raise BadInput(f"models: {name}: {key} is {parameter.dtype}, not float32")
-    features_BD = network.extractor(torch.empty(2, *shape, device="meta"))
+    features_BD = network.extractor(x_2)
     got = tuple(features_BD.shape) if isinstance(features_BD, Tensor) else (2, type(features_BD).__name__)
     if got != (2, features):
         raise BadInput(f"models: {name} gives features of shape {got[1:]}, not {features}")

@@ -9,6 +9,8 @@ DEEP = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 HTFE8 = ("cnn", "googlenet", "mobilenet_v2", *DEEP)
 
 GROUPS["mlp4"] = Group(("mlp_64", "mlp_256", "mlp_32x3", "mlp_taper"), "quick start")
+GROUPS["series3"] = Group(("cnn1d", "cnn1d_wide", "cnn1d_deep"), "hpcfl, for series and sensor windows")
+GROUPS["vectors3"] = Group(("mlp_vector", "mlp_vector_wide", "mlp_vector_deep"), "hpcfl, for vectors")
 GROUPS["htfe2"] = Group(("cnn", "resnet18"), FEDTGP)
 GROUPS["htfe3"] = Group(("resnet10", "resnet18", "resnet34"), FEDTGP)
 GROUPS["htfe4"] = Group(("cnn", "googlenet", "mobilenet_v2", "resnet18"), FEDTGP)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
 from hpcfl.models.registry import HEADS, PROTOTYPE_HEAD, RELU, UNIT_HEAD
+from hpcfl.utils.accelerator import in_float64
 
 EPS = 1e-6
 """Features shorter than this are not scaled up to length 1: gradients would explode."""
@@ -72,4 +73,4 @@ def class_norms(head: nn.Module) -> Tensor:
     last = [layer for layer in head.modules() if isinstance(layer, nn.Linear | PrototypeHead)][-1]
     if isinstance(last, PrototypeHead):  # of length 1 but for rounding
         return torch.ones(len(last.weight), dtype=torch.float64)
-    return last.weight.double().norm(dim=1)
+    return in_float64(last.weight).norm(dim=1)

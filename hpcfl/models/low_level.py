@@ -41,9 +41,11 @@ def low_level_outputs(layer: nn.Module) -> Iterator[Callable[[], Tensor]]:
         last.clear()
 
 
-def low_level_width(architecture: str, shape: tuple[int, ...], classes: int, features: int) -> int:
+def low_level_width(
+    architecture: str, shape: tuple[int, ...], classes: int, features: int, input_type: str = "float32"
+) -> int:
     """Returns the number of features of an architecture's lower level."""
     network = build_on_meta(architecture, shape, classes, features).eval()
     with low_level_outputs(low_level_layer(network, architecture)) as output, torch.no_grad():
-        network.extractor(torch.empty(1, *shape, device="meta"))
+        network.extractor(torch.empty(1, *shape, dtype=getattr(torch, input_type), device="meta"))
         return output().shape[1]

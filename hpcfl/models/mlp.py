@@ -1,4 +1,4 @@
-"""Small multilayer perceptrons for 2-D points, of different depths and widths."""
+"""Multilayer perceptrons: small ones for 2-D points, and others for vectors of any length."""
 
 from __future__ import annotations
 
@@ -49,3 +49,26 @@ def mlp_32x3(shape: tuple[int, ...], features: int) -> nn.Module:
 def mlp_taper(shape: tuple[int, ...], features: int) -> nn.Module:
     """Hidden layers of 16, 8 and 4: with its head the five-layer network of the spiral."""
     return _mlp(shape, 16, 8, 4, features)
+
+
+def _width(shape: tuple[int, ...]) -> int:
+    """Returns a width that suits the length of a vector: the next power of two, from 64 to 512."""
+    return min(512, max(64, 1 << (math.prod(shape) - 1).bit_length()))
+
+
+@register("hpcfl", low_level=FIRST)
+def mlp_vector(shape: tuple[int, ...], features: int) -> nn.Module:
+    """For vectors of any length: two hidden layers, the second half as wide."""
+    return _mlp(shape, _width(shape), _width(shape) // 2, features)
+
+
+@register("hpcfl", low_level=FIRST)
+def mlp_vector_wide(shape: tuple[int, ...], features: int) -> nn.Module:
+    """For vectors of any length: one hidden layer, twice as wide."""
+    return _mlp(shape, 2 * _width(shape), features)
+
+
+@register("hpcfl", low_level=FIRST)
+def mlp_vector_deep(shape: tuple[int, ...], features: int) -> nn.Module:
+    """For vectors of any length: three hidden layers, each half as wide as the one before."""
+    return _mlp(shape, _width(shape), _width(shape) // 2, _width(shape) // 4, features)

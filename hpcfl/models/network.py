@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from hpcfl.errors import BadInput
 from hpcfl.models.heads import build_head, class_norms
-from hpcfl.models.registry import find_architecture, split_name
+from hpcfl.models.registry import find_architecture, is_user_defined, split_name
+from hpcfl.utils.user_code import describe_error
 
 
 class Network(nn.Module):
@@ -54,13 +55,17 @@ def build_network(architecture: str, shape: tuple[int, ...], classes: int, featu
     name, head = split_name(architecture)
     entry = find_architecture(name)
     if entry.images and len(shape) != 3:
-        raise BadInput(f"models: {name} takes images, the data are points with {shape[0]} coordinates")
+        raise BadInput(
+            f"models: {name} takes images, a sample here has the shape {'×'.join(map(str, shape))}; "
+            "the groups series3 and vectors3 take any numbers"
+        )
     try:
         extractor = entry.build(shape, features)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        raise BadInput(f"models: {name} cannot be built for samples of shape {shape} ({error})") from None
+        reason = describe_error(error) if is_user_defined(name) else error
+        raise BadInput(f"models: {name} cannot be built for samples of shape {shape} ({reason})") from None
     if not isinstance(extractor, nn.Module):
         raise BadInput(f"models: {name} gave {type(extractor).__name__}, not a torch module")
     return Network(extractor, build_head(head, features, classes, entry.dropout))

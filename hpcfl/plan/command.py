@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from rich.table import Table
 
 from hpcfl.config.loading import load_config
@@ -17,20 +14,16 @@ from hpcfl.errors import BadInput
 from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
-from hpcfl.models.network import build_network
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import base_name, split_name
 from hpcfl.plan.forecast import Forecast
-from hpcfl.plan.machine import format_gib, machine_like_here, program_memory
+from hpcfl.plan.machine import machine_like_here, program_memory
 from hpcfl.plan.memory import MemoryEstimate
+from hpcfl.plan.timing import Timing, time_server, time_training
 from hpcfl.plan.warnings import warnings
 from hpcfl.runtime.devices import set_up_torch
-from hpcfl.training.step.options import step_options
-from hpcfl.training.step.step import WARMUP, make_step
-from hpcfl.utils.formatting import console, format_bytes, format_ranges, plural
-
-STEPS = 3
-"""Training steps that are timed per architecture, after a warm-up."""
+from hpcfl.utils import accelerator
+from hpcfl.utils.formatting import console, format_bytes, format_flops, format_memory, format_ranges, plural
 
 PUBLISHED = {
     "cnn": 0.013,
@@ -48,7 +41,7 @@ PUBLISHED = {
 def print_plan(
     config: str | None,
     settings: Sequence[str],
-    ranks: int,
+    ranks: int | None,
     nodes: int,
     devices: int,
     cores: int | None,
@@ -58,52 +51,25 @@ def print_plan(
     as_json: bool,
 ) -> None:
     """Prints the memory, traffic and work of a run, and which ranks train which clients."""
-    machine = machine_like_here(ranks, nodes, devices, cores, memory, device_memory)
     plan = plan_run(load_config(config, settings))
+    busy = plan.config.federation.per_round
+    machine = machine_like_here(ranks, nodes, devices, cores, memory, device_memory, busy)
     runtime = plan.config.runtime
     set_up_torch(runtime, 0, on="cpu")
     shapes = (plan.architectures, plan.data.shape, *plan.dims)
-    costs_by_name = costs(*shapes, plan.config.train.batch_size, runtime.inference_batch)
+    batches = plan.config.train.batch_size, runtime.inference_batch
+    costs_by_name = costs(*shapes, *batches, plan.data.input_type)
     read_pretrained(plan.config.models.pretrained, *shapes, plan.directory)
     forecast = Forecast(plan, costs_by_name, machine, program_memory(plan.data.is_images))
     if calibrate:
-        if devices and not torch.cuda.is_available():
+        if devices and not accelerator.find_accelerators(runtime.device)[1]:
             raise BadInput("--calibrate: there is no GPU here to try what --devices asks about")
-        forecast.seconds_per_sample = time_training(plan, forecast.trained.architectures)
+        networks, participants = forecast.trained.architectures, forecast.participants[0]
+        forecast.timing = Timing(time_training(plan, networks), time_server(plan, participants))
     if as_json:
         print(json.dumps(_as_dict(forecast), indent=1))
     else:
         _print(forecast)
-
-
-def time_training(plan: RunPlan, networks: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Returns seconds per training sample of each architecture, measured on this machine.
-
-    `networks` are the architectures of all networks that a client trains, by that of its own.
-    """
-    batch, shape = plan.config.train.batch_size, plan.data.shape
-    device = set_up_torch(plan.config.runtime, 0)
-    result = {}
-    together = {name: names for names in reversed([*networks.values()]) for name in reversed(names)}
-    for name, names in together.items():
-        options = step_options(plan.config.runtime, device.type, *names, clip_norm=plan.train.clip_norm)
-        network = build_network(name, shape, *plan.dims).to(device)
-        network.to(memory_format=options.memory_format)  # type: ignore[call-overload]
-        step = make_step(network, plan.train, options)
-        step.begin(None)
-        x_B = torch.randn(max(2, batch), *shape, device=device)
-        if plan.data.is_images:
-            x_B = x_B.contiguous(memory_format=options.memory_format)
-        y_B = torch.arange(len(x_B), device=device) % plan.dims[0]
-        times = []
-        for _ in range(1 + WARMUP + STEPS):
-            start = time.perf_counter()
-            step(x_B, y_B)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - start)
-        result[name] = float(np.median(times[1 + WARMUP :])) / len(x_B)
-    return result
 
 
 def _as_dict(forecast: Forecast) -> dict[str, Any]:
@@ -131,6 +97,8 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "samples": _samples(forecast.plan),
         "imbalance": forecast.imbalance,
         "round_seconds": forecast.round_seconds,
+        "evaluation_seconds": forecast.evaluation_seconds,
+        "server_seconds": forecast.timing and forecast.timing.server,
         "architectures": {name: vars(cost) for name, cost in forecast.costs.items()},
         "machine": vars(forecast.machine),
         "published_forward_gflops": PUBLISHED,
@@ -142,10 +110,10 @@ def _print(forecast: Forecast) -> None:
     plan, machine, screen = forecast.plan, forecast.machine, console()
     config = plan.config
     screen.print(
-        f"{config.method.name} on {config.data.name}: {len(plan.clients)} clients, "
+        f"{config.method.name} on {config.data.name}: {plural(len(plan.clients), 'client')}, "
         f"{config.federation.per_round} per round, d = {plan.dims[1]}, batch {config.train.batch_size}; "
         f"{plural(machine.ranks, 'rank')} on {plural(machine.nodes, 'node')} of "
-        f"{plural(machine.cores, 'core')}, {format_gib(machine.memory)}"
+        f"{plural(machine.cores, 'core')}, {format_memory(machine.memory)}"
         + (f" and {plural(machine.devices, 'GPU')}" if machine.devices else ""),
         soft_wrap=True,
     )
@@ -161,21 +129,21 @@ def _print(forecast: Forecast) -> None:
 
 def _architectures(forecast: Forecast) -> Table:
     table = _table(
-        "architecture", "clients", "parameters", "state", "GFLOP/sample", "activations", "ms/sample", "FedTGP"
+        "architecture", "clients", "parameters", "state", "per sample", "activations", "ms/sample", "FedTGP"
     )
     counts = Counter(client.architecture for client in forecast.plan.clients)
     for name, cost in forecast.costs.items():
         cited = PUBLISHED.get(base_name(split_name(name)[0]))
-        measured = forecast.seconds_per_sample.get(name)
+        measured = forecast.timing and forecast.timing.per_sample.get(name)
         table.add_row(
             name,
             str(counts[name]),
             f"{cost.parameters / 1e6:.3f} M",
-            format_bytes(cost.state),
-            f"{cost.flops / 1e9:.4f}",
-            format_bytes(cost.activations),
+            format_memory(cost.state),
+            format_flops(cost.flops),
+            format_memory(cost.activations),
             f"{1000 * measured:.2f}" if measured else "–",
-            f"{cited:.3f}" if cited else "–",
+            format_flops(1e9 * cited) if cited else "–",
         )
     return table
 
@@ -203,8 +171,8 @@ def _memory(forecast: Forecast) -> Table:
 
 
 def _add_memory(table: Table, label: str, memory: MemoryEstimate) -> None:
-    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in memory.parts.items())
-    table.add_row(label, format_gib(memory.total), parts)
+    parts = ", ".join(f"{name} {format_memory(nbytes)}" for name, nbytes in memory.parts.items())
+    table.add_row(label, format_memory(memory.total), parts)
 
 
 def _round_lines(forecast: Forecast) -> list[str]:
@@ -212,23 +180,34 @@ def _round_lines(forecast: Forecast) -> list[str]:
     train, evaluate = forecast.flops
     lines = [
         f"samples: {', '.join(f'{n} {part}' for part, n in _samples(forecast.plan).items() if n)}",
-        f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {train / 1e9:.1f} GFLOP of training, "
-        f"{evaluate / 1e9:.1f} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly",
+        f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {format_flops(train)} of training, "
+        f"{format_flops(evaluate)} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly",
         f"log: {format_bytes(expected_log_size(forecast.plan))}",
     ]
-    if (seconds := forecast.round_seconds) is not None:
-        lines.append(f"training in a round takes about {seconds:.1f} s on devices like those here")
+    if forecast.timing:
+        server = forecast.timing.server
+        lines.append(
+            f"training in a round takes about {_seconds(forecast.round_seconds)} on devices like those here, "
+            f"evaluation {_seconds(forecast.evaluation_seconds)}"
+            + ("" if server is None else f", while rank 0 aggregates and refines for {_seconds(server)}")
+        )
     forward = sum(forecast.costs[client.architecture].flops for client in forecast.plan.clients)
     names = [base_name(split_name(client.architecture)[0]) for client in forecast.plan.clients]
     cited = [PUBLISHED.get(name) for name in names]
-    lines.append(f"forward FLOPs of one sample, over all clients: {forward / 1e9:.2f} B")
+    lines.append(f"forward FLOPs of one sample, over all clients: {format_flops(forward)}")
     if all(cited):
         total = sum(flops for flops in cited if flops)
-        lines[-1] += f"; as FedTGP's Table 8 cites them {total:.2f} B"
+        lines[-1] += f"; as FedTGP's Table 8 cites them {total:.2f} GFLOP"
         if round(total, 2) == 24.69:
-            lines[-1] += "; its Table 12 has 98.77 B, four times that"
+            lines[-1] += "; its Table 12 has 98.77, four times that"
         lines[-1] += " (docs/models.md)"
     return lines
+
+
+def _seconds(number: float | None) -> str:
+    """Returns seconds with one decimal, or two digits if they are few."""
+    assert number is not None
+    return f"{number:.1f} s" if number >= 1 else f"{number:.2g} s"
 
 
 def _samples(plan: RunPlan) -> dict[str, int]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from hpcfl.algorithms.algorithm import Algorithm
+from hpcfl.algorithms.algorithm import BACKWARD, Algorithm
 from hpcfl.algorithms.build import build_algorithm
-from hpcfl.federation.participants import select_participants
+from hpcfl.federation.participants import select_round
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine
 from hpcfl.plan.memory import MemoryEstimate, Messages
+from hpcfl.plan.timing import Timing
 from hpcfl.plan.trained_networks import TrainedNetworks
 from hpcfl.runtime.devices import device_for
 from hpcfl.runtime.scheduling import Pool, assign_clients, makespan, pools
@@ -23,8 +24,6 @@ from hpcfl.training.client_layout import ClientLayouts
 
 SAMPLED_ROUNDS = 20
 """First rounds over which means are taken; their participants are known in advance."""
-BACKWARD = 2
-"""Cost of a backward pass in forward passes: gradients of inputs and of parameters."""
 CUDA_CONTEXT_BYTES = 400 * 2**20
 """Bytes that a CUDA context takes on a device, per rank."""
 
@@ -38,15 +37,16 @@ class Forecast:
     machine: Machine
     program_bytes: tuple[int, int]
     """Bytes of a rank that has only imported the program: private, and shared by the ranks of a node."""
-    seconds_per_sample: Mapping[str, float] = field(default_factory=dict)
-    """Training seconds by architecture; empty if they were not measured."""
+    timing: Timing | None = None
+    """Seconds measured on this machine, if they were."""
 
     def __post_init__(self) -> None:
         runtime, machine = self.plan.config.runtime, self.machine
         self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
         node_of = [machine.node(rank) for rank in range(machine.ranks)]
+        kind = machine.kind if runtime.device == "auto" else runtime.device
         locations = [
-            (node, device_for(runtime.device, rank - node_of.index(node), machine.devices))
+            (node, device_for(runtime.device, rank - node_of.index(node), kind, machine.devices))
             for rank, node in enumerate(node_of)
         ]
         pinned = runtime.placement == "pinned" or runtime.arena == "private"
@@ -69,11 +69,9 @@ class Forecast:
 
     @cached_property
     def participants(self) -> list[np.ndarray]:
-        config = self.plan.config
-        return [
-            select_participants(config.seed, t, config.federation.clients, config.federation.per_round)
-            for t in range(min(SAMPLED_ROUNDS, config.federation.rounds))
-        ]
+        rounds = min(SAMPLED_ROUNDS, self.plan.config.federation.rounds)
+        selected = [select_round(self.plan, t).participants for t in range(rounds)]
+        return [each for each in selected if len(each)] or [np.arange(len(self.plan.clients))]
 
     @property
     def passes(self) -> int:
@@ -150,14 +148,21 @@ class Forecast:
 
     @property
     def round_seconds(self) -> float | None:
-        """Expected seconds of a round's training and passes after it, from times measured on this machine."""
-        if not self.seconds_per_sample:
+        """Expected seconds of a round's training and passes after it, if times were measured."""
+        return self._seconds("train", self.passes)
+
+    @property
+    def evaluation_seconds(self) -> float | None:
+        """Expected seconds of the evaluation of a round's participants, if times were measured."""
+        return self._seconds("test", 1)
+
+    def _seconds(self, part: str, passes: int) -> float | None:
+        """Returns the seconds of so many forward passes over a part of each participant's samples."""
+        if self.timing is None:
             return None
-        seconds_M = [
-            sum(self.seconds_per_sample[name] for name in self.trained.names(c.id)) for c in self.plan.clients
-        ]
-        per_M = np.array([s * len(c.train) for s, c in zip(seconds_M, self.plan.clients, strict=True)])
-        return self.schedule(per_M * self.passes / (1 + BACKWARD))[0]
+        training_M = [self.timing.training(self.trained.names(c.id)) for c in self.plan.clients]
+        samples_M = [len(getattr(c, part)) for c in self.plan.clients]
+        return self.schedule(np.array(training_M) * samples_M * passes / (1 + BACKWARD))[0]
 
     # --- memory
 
@@ -236,7 +241,7 @@ class Forecast:
         return sum(self.layouts.layout(i).nbytes for i in clients)
 
     def device_memory(self, pool: int) -> MemoryEstimate:
-        """Memory of a GPU with all ranks that share it."""
+        """Memory that a GPU must have for all ranks that share it; they use what is free beside it, too."""
         ranks = len(self.pools[pool].ranks)
         parts = {"contexts": CUDA_CONTEXT_BYTES} | self._training(pool)
         return MemoryEstimate({name: ranks * nbytes for name, nbytes in parts.items()})

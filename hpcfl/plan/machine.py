@@ -29,34 +29,43 @@ class Machine:
     device_memory: int | None
     shared: int
     """Bytes of shared memory of each node that the arena may use."""
+    kind: str
+    """The type of device that runtime.device = "auto" means."""
 
     def node(self, rank: int) -> int:
         return rank * self.nodes // self.ranks
 
 
 def machine_like_here(
-    ranks: int,
+    ranks: int | None,
     nodes: int,
     devices: int,
     cores_: int | None,
     memory: float | None,
     device_memory: float | None,
+    busy: int = 1,
 ) -> Machine:
-    """Returns a machine whose nodes are like this one, except for given values; memory in GiB."""
+    """Returns a machine whose nodes are like this one, except for given values; memory in GiB.
+
+    Without a number of ranks it has a worker for each core, at most the `busy` ones, and the server.
+    """
+    allowed, quota = cores.own_cores()
+    cores_ = cores_ or max(1, math.floor(min(len(allowed), quota)))
+    ranks = ranks or 1 + max(nodes, min(busy, nodes * cores_))
     if nodes > ranks:
         raise BadInput(f"--nodes {nodes}: more than -n {ranks} ranks")
     for option, gib in (("--memory", memory), ("--device-memory", device_memory)):
         if gib is not None and not 0 < gib < 1e9:
             raise BadInput(f"{option} {gib}: must be a number of GiB")
-    allowed, quota = cores.own_cores()
     return Machine(
         ranks,
         nodes,
         devices,
-        cores_ or max(1, math.floor(min(len(allowed), quota))),
+        cores_,
         int(memory * 2**30) if memory else _memory(),
         int(device_memory * 2**30) if device_memory else None,
         free_space().shared - RESERVED_BYTES,
+        "cuda",
     )
 
 
@@ -80,7 +89,3 @@ def program_memory(images: bool) -> tuple[int, int]:
     except (subprocess.CalledProcessError, ValueError, OSError):  # no /proc/self/smaps_rollup here
         private, shared = 150 * 2**20, 150 * 2**20
     return private, shared
-
-
-def format_gib(nbytes: float) -> str:
-    return f"{nbytes / 2**30:.2f} GiB"

@@ -20,7 +20,10 @@ class TrainedNetworks:
         """All architectures that a client trains, by the architecture of its own network, which is first."""
         names = {name for _, *extra in self.architectures.values() for name in extra}
         batches = plan.config.train.batch_size, plan.config.runtime.inference_batch
-        self.costs = {**costs(sorted(names), plan.data.shape, *plan.dims, *batches), **own_costs}
+        self.costs = {
+            **costs(sorted(names), plan.data.shape, *plan.dims, *batches, plan.data.input_type),
+            **own_costs,
+        }
 
     def names(self, client: int) -> tuple[str, ...]:
         """Returns the architectures that a client trains."""

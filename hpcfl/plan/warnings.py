@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcfl.plan.forecast import Forecast
-from hpcfl.plan.machine import format_gib
+from hpcfl.utils.formatting import format_memory
 
 
 def warnings(forecast: Forecast) -> list[str]:
@@ -11,19 +11,19 @@ def warnings(forecast: Forecast) -> list[str]:
     messages = [*forecast.plan.spec.not_planned()]
     for node in range(forecast.machine.nodes):
         need, arena = forecast.node_memory(node).total, forecast.arena(node)
-        memory, shared = format_gib(forecast.machine.memory), format_gib(forecast.machine.shared)
+        memory, shared = format_memory(forecast.machine.memory), format_memory(forecast.machine.shared)
         if need > forecast.machine.memory:
-            messages.append(f"node {node} needs {format_gib(need)}, it has {memory}")
+            messages.append(f"node {node} needs {format_memory(need)}, it has {memory}")
         if arena > forecast.machine.shared and forecast.plan.config.runtime.arena in ("auto", "shared"):
             messages.append(
-                f"the arena of node {node} needs {format_gib(arena)}, shared memory has {shared}: "
+                f"the arena of node {node} needs {format_memory(arena)}, shared memory has {shared}: "
                 "it will be a file, or refused if runtime.arena = 'shared'"
             )
     for number, device in enumerate(forecast.device_of):
         available, need = forecast.machine.device_memory, forecast.device_memory(number).total
         if not forecast.on_cpu(number) and available is not None and need > available:
             name = f"{device} of node {forecast.pools[number].node}"
-            messages.append(f"{name} needs {format_gib(need)}, it has {format_gib(available)}")
+            messages.append(f"{name} needs {format_memory(need)}, it has {format_memory(available)}")
     spare = len(forecast.workers) - forecast.plan.config.federation.per_round
     if spare > 0:
         messages.append(f"{spare} of {len(forecast.workers)} workers have no client to train in a round")

@@ -11,12 +11,14 @@ from hpcfl.report.figures.catalogue import draw_all
 from hpcfl.report.figures.drawing import FigureData
 from hpcfl.report.figures.files import write_figure
 from hpcfl.report.figures.style import report_style
-from hpcfl.report.page import PageFigure, headline, inline_svg, page_runs, render_page
+from hpcfl.report.figures.values import figure_values
+from hpcfl.report.page import PageFigure, headline, inline_svg, page_runs, render_page, script_data
 from hpcfl.report.records import Records, RunRecord, read_records
-from hpcfl.report.reference import read_reference, reference_table
+from hpcfl.report.reference import paper_table, reference_table
+from hpcfl.report.reference_file import Reference, read_reference, tables_of_study
 from hpcfl.report.series import Setting, make_settings
 from hpcfl.report.table_formats import FORMATS, one_line
-from hpcfl.report.tables import make_tables
+from hpcfl.report.tables import Table, make_tables
 from hpcfl.report.verdict import Verdict, make_verdict
 from hpcfl.report.verdict_text import print_verdict
 from hpcfl.utils.formatting import plural, print_line
@@ -26,20 +28,30 @@ def print_report(
     paths: Sequence[str], out: str, title: str | None, target: float | None, reference: str | None
 ) -> None:
     """Writes a report to a directory, and prints what was passed over, the verdict, and where the page is."""
-    numbers = read_reference(Path(reference)) if reference is not None else []
+    published = read_reference(Path(reference)) if reference is not None else None
     records = read_records(paths)
     for problem in records.problems:
         print_line(f"passed over: {problem}")
     settings = make_settings(records.runs)
     verdict = make_verdict([series for setting in settings for series in setting.series])
     report = Report(records, settings, verdict, one_line(title or records.study or "Report"), target)
-    if numbers:
-        report.tables.append(reference_table(numbers, settings))
+    report.tables[:0] = _published_tables(published, records, settings)
     files = replace_files(Path(out), "report", report.title, report.write)
     print_verdict(verdict)
     figures = sum(name.endswith(".svg") for name in files)
     made = f"{plural(figures, 'figure')} of {plural(len(records.runs), 'run')}"
     print_line(f"{Path(out) / 'index.html'}: {made}; figures, tables and configurations beside it")
+
+
+def _published_tables(
+    reference: Reference | None, records: Records, settings: Sequence[Setting]
+) -> Iterator[Table]:
+    """Yields the papers' tables that runs are in, of a file or of the study, and the single numbers."""
+    tables = tables_of_study(records.study_name) if reference is None else reference.tables
+    made = [paper_table(each, settings, records.scale == "small") for each in tables]
+    yield from (table for table in made if table is not None)
+    if reference is not None and reference.numbers:
+        yield reference_table(reference.numbers, settings)
 
 
 class Report:
@@ -81,8 +93,9 @@ class Report:
                 for name in write_figure(directory / "figures", entry.name, drawing):
                     yield f"figures/{name}"
                 text = (directory / "figures" / f"{entry.name}.svg").read_text("utf-8")
-                svg = inline_svg(text, entry.name, f"{entry.title}. {drawing.sentence}", labels)
-                figures.append(PageFigure(entry.name, entry.title, drawing.sentence, svg))
+                svg = inline_svg(text, entry.name, f"{entry.title}. {drawing.sentence}")
+                values = script_data(figure_values(drawing.figure, labels))
+                figures.append(PageFigure(entry.name, entry.title, drawing.sentence, svg, values))
         page = render_page(
             title=self.title,
             study=self.records.study,

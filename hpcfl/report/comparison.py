@@ -12,8 +12,9 @@ from rich.table import Table
 from hpcfl.config.identity import WITHOUT_EFFECT, differing
 from hpcfl.log.reader import Run
 from hpcfl.log.summary import INFERENCES, Summary, summary
+from hpcfl.log.virtual_summary import format_seconds, virtual_summary
 from hpcfl.report.records import make_record
-from hpcfl.report.runs import by_inference, state_of, target_cells
+from hpcfl.report.runs import by_inference, state_of, target_cells, virtual_cells
 from hpcfl.report.series import make_settings
 from hpcfl.report.verdict import make_verdict
 from hpcfl.report.verdict_text import print_verdict
@@ -50,8 +51,11 @@ def _print_results(runs: Sequence[Run], names: Sequence[str], target: float | No
     headings = ["run", "method", "rounds", "accuracy", "best", *(["selected"] if selects else []), *known]
     headings += ["up/round", "down/round", "s/round"]
     headings += [f"to {format_percent(target)}", "up", "down", "s"] if target is not None else []
+    clocks = [virtual_summary(run) for run in runs]
+    if any(clocks):
+        headings += ["virtual", *(["virtual to it", "energy"] if target is not None else [])]
     rows = []
-    for run, name, metrics in zip(runs, names, summaries, strict=True):
+    for run, name, metrics, clock in zip(runs, names, summaries, clocks, strict=True):
         rounds = f"{run.rounds_done}"
         if state_of(run) != "finished":
             rounds += f" of {run.config.federation.rounds}"
@@ -61,6 +65,9 @@ def _print_results(runs: Sequence[Run], names: Sequence[str], target: float | No
             sent = format_bytes(metrics.bytes_up), format_bytes(metrics.bytes_down)
             costs = [*sent, f"{metrics.seconds:.3f}"]
         reached = target_cells(run, target) if target is not None else []
+        if any(clocks):
+            reached.append(format_seconds(clock.seconds) if clock else "–")
+            reached += virtual_cells(run, target) if target is not None else []
         rows.append([name, run.config.method.name, rounds, *shares, *costs, *reached])
     print_wide(headings, rows, text_columns=2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class PageFigure:
     title: str
     sentence: str
     svg: Markup
+    values: Markup
+    """What the page says at its points, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +61,23 @@ def render_page(**values: Any) -> str:
     return environment.from_string(page).render(**values, **fixed)
 
 
-def inline_svg(text: str, name: str, title: str, labels: dict[str, str]) -> Markup:
+def inline_svg(text: str, name: str, title: str) -> Markup:
     """Returns a figure of matplotlib as part of a page.
 
     Ids get the name of the figure in front, so that they are unique in the page. Groups of a series get a
-    class, by which the page hides them, and a title, which browsers show on hover.
+    class, by which the page hides them.
     """
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="(?!series-)', f'id="{name}-', text)
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", text)
-
-    def group(found: re.Match[str]) -> str:
-        return f'<g class="{found[1]}"><title>{escape(labels.get(found[1], ""))}</title>'
-
-    text = re.sub(r'<g id="(series-\w+)">', group, text)
+    text = re.sub(r'<g id="(series-\w+)">', r'<g class="\1">', text)
     return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1))
+
+
+def script_data(values: Any) -> Markup:
+    """Returns values as JSON that is safe within a script element."""
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def headline(verdict: Verdict) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcfl.config.data import default_size
 from hpcfl.config.identity import SEED_KEYS, settings
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run, as_bad_input, is_study, read_log
@@ -56,8 +57,16 @@ class RunRecord:
 
     def settings(self) -> dict[str, Any]:
         """Returns what distinguishes the run from others, but for its seeds."""
-        own = {key: value for key, value in self.values.items() if key not in SEED_KEYS}
-        return settings(self.run.config) | ({"block": self.block} if self.block else {}) | own
+        used = settings(self.run.config)
+        own = {key: value for key, value in self.values.items() if key not in SEED_KEYS and key not in used}
+        return used | ({"block": self.block} if self.block else {}) | own
+
+    def given_settings(self) -> dict[str, Any]:
+        """Returns the same without a size of built-in data that follows from the number of clients."""
+        found, config = self.settings(), self.run.config
+        if config.data.samples_per_class == default_size(config.data, config.federation.clients):
+            found.pop("data.samples_per_class", None)
+        return found
 
     def read(self, *paths: str) -> Run:
         """Returns the log with whole datasets that the record does not hold."""
@@ -72,6 +81,8 @@ class Records:
     problems: tuple[str, ...] = ()
     study: str = ""
     """Title of the study that the runs are cells of; empty: single runs."""
+    study_name: str = ""
+    scale: str = ""
 
 
 def read_records(paths: Sequence[str]) -> Records:
@@ -80,11 +91,12 @@ def read_records(paths: Sequence[str]) -> Records:
         raise BadInput("a report is about logs of runs, or about one directory of a study")
     runs: list[RunRecord] = []
     problems: list[str] = []
-    study = ""
+    study, name, scale = "", "", ""
     cells: list[tuple[Path, str, dict[str, Any]]] = [(Path(path), "", {}) for path in dict.fromkeys(paths)]
     if len(paths) == 1 and is_study(paths[0]):
         results = read_results(paths[0])
-        study, problems = results.title, list(results.unreadable)
+        study, name, scale = results.title, results.name, results.scale
+        problems = list(results.unreadable)
         cells = [(cell.path, cell.block, dict(cell.values)) for cell in results]
     for path, block, values in cells:
         try:
@@ -93,7 +105,7 @@ def read_records(paths: Sequence[str]) -> Records:
             problems.append(str(error))
     if not runs:
         raise BadInput("; ".join(problems))
-    return Records(tuple(runs), tuple(problems), study)
+    return Records(tuple(runs), tuple(problems), study, name, scale)
 
 
 def make_record(run: Run, block: str = "", values: Mapping[str, Any] | None = None) -> RunRecord:

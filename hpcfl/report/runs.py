@@ -13,8 +13,14 @@ from hpcfl.errors import BadInput
 from hpcfl.log.reader import Run, as_bad_input, is_merged_file, read_log
 from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.log.summary import INFERENCES, Summary, selected_round, summary
+from hpcfl.log.virtual_summary import (
+    describe_virtual,
+    format_joules,
+    format_seconds,
+    virtual_summary,
+)
 from hpcfl.runtime.lock import is_locked
-from hpcfl.utils.formatting import console, format_bytes, format_percent, print_line
+from hpcfl.utils.formatting import console, format_bytes, format_percent, plural, print_line
 
 
 def print_runs(paths: Sequence[str], target: float | None = None) -> None:
@@ -39,7 +45,8 @@ def _print_one(run: Run, target: float | None) -> None:
     config, attributes = run.config, run.attributes
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     add = table.add_row
-    add("run", f"{run.path}: {state_of(run)}, {run.rounds_done} of {config.federation.rounds} rounds")
+    rounds = plural(config.federation.rounds, "round")
+    add("run", f"{run.path}: {state_of(run)}, {run.rounds_done} of {rounds}")
     if run.study:
         add("study", f"{run.study}, cell {attributes['cell']}")
     add("when", f"{attributes['start']} to {attributes['end'] or '…'} on {attributes['host']}")
@@ -50,7 +57,7 @@ def _print_one(run: Run, target: float | None) -> None:
     add("data", f"{config.data.name}, {config.partition.name}, seed {config.seed}")
     architectures = ", ".join(f"{n} {name}" for name, n in Counter(run["/clients/architecture"]).items())
     add("clients", f"{config.federation.clients}: {architectures}")
-    add("per round", f"{config.federation.per_round} clients")
+    add("per round", plural(config.federation.per_round, "client"))
     metrics = summary(run)
     if not np.isnan(metrics.accuracy):
         best = int(np.nanargmax(run["/round/accuracy"]))
@@ -66,13 +73,16 @@ def _print_one(run: Run, target: float | None) -> None:
     if not np.isnan(metrics.train):
         add("training", f"{format_percent(metrics.train)} by head, in the batches of the last round")
     if target is not None:
-        add(f"to {format_percent(target)}", _describe_target(run, target))
+        add(f"to {format_percent(target)}", describe_target(run, target))
     if run.rounds_done:
         sent = {name: format_bytes(run[f"/round/bytes_{name}"].mean()) for name in ("up", "down", "mpi")}
         add("a round", f"up {sent['up']}, down {sent['down']}, MPI {sent['mpi']}")
         parts = ", ".join(f"{part} {run[f'/round/seconds_{part}'].mean():.3f}" for part in ROUND_PARTS)
         add("", f"{run['/round/seconds'].mean():.3f} s: {parts}")
         add("", f"efficiency {run['/round/efficiency'].mean():.2f}")
+        if found := virtual_summary(run):
+            add("virtual", describe_virtual(found)[0])
+            add("", describe_virtual(found)[1])
         diverged = np.flatnonzero(run["/client/diverged"][-1])
         add("diverged", ", ".join(map(str, diverged)) if len(diverged) else "none")
     console().print(table)
@@ -91,10 +101,26 @@ def target_cells(run: Run, target: float) -> list[str]:
     return [str(reached.rounds), *sent, f"{reached.seconds:.1f}"]
 
 
-def _describe_target(run: Run, target: float) -> str:
-    """Returns the same in words."""
+def virtual_cells(run: Run, target: float) -> list[str]:
+    """Returns the virtual seconds and joules that a run needed to reach an accuracy."""
+    reached = run.to_target(target)
+    seconds, joules = (reached.virtual_seconds, reached.joules) if reached else (None, None)
+    return [
+        "–" if seconds is None else format_seconds(seconds),
+        "–" if joules is None else format_joules(joules),
+    ]
+
+
+def describe_target(run: Run, target: float) -> str:
+    """Returns all of them in words."""
     rounds, up, down, seconds = target_cells(run, target)
-    return "not reached" if rounds == "–" else f"round {rounds}: up {up}, down {down}, {seconds} s until then"
+    if rounds == "–":
+        return "not reached"
+    virtual = [
+        f"{cell}{word}" for cell, word in zip(virtual_cells(run, target), (" virtual", ""), strict=True)
+    ]
+    known = [text for text in virtual if not text.startswith("–")]
+    return ", ".join([f"round {rounds}: up {up}, down {down}, {seconds} s", *known]) + " until then"
 
 
 def by_inference(metrics: Summary) -> dict[str, float]:

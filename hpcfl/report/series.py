@@ -88,7 +88,7 @@ def _group(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
 
 def _values(record: RunRecord) -> dict[str, str]:
     """Returns the settings of a run as text."""
-    return {key: "default" if value is None else str(value) for key, value in record.settings().items()}
+    return {key: "default" if value is None else str(value) for key, value in record.given_settings().items()}
 
 
 def _of_method(key: str) -> bool:

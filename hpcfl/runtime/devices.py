@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import torch
 
 
-def device_for(setting: str, local_rank: int, cuda_devices: int) -> str:
-    """Returns the device of a rank: the GPUs of a node are assigned to its ranks round-robin."""
-    if setting == "cpu" or (setting == "auto" and cuda_devices == 0):
+def device_for(setting: str, local_rank: int, kind: str, devices: int) -> str:
+    """Returns the device of a rank: a node's, of type `kind`, are assigned to its ranks round-robin."""
+    if setting == "cpu" or (setting == "auto" and devices == 0):
         return "cpu"
-    if cuda_devices == 0:
-        raise BadInput("runtime.device = 'cuda': this node has no CUDA device")
-    return f"cuda:{local_rank % cuda_devices}"
+    if devices == 0:
+        raise BadInput(f"runtime.device = {setting!r}: this node has no {setting} device that torch sees")
+    return f"{kind}:{local_rank % devices}"
 
 
 def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None) -> torch.device:
@@ -38,12 +38,15 @@ def set_up_torch(runtime: RuntimeConfig, local_rank: int, on: str | None = None)
     import torch
 
     torch.set_num_threads(runtime.threads)
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device(device_for(on or runtime.device, local_rank, count))
-    use_deterministic_algorithms(device.type == "cuda")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    from hpcfl.utils import accelerator
+
+    setting = on or runtime.device
+    device = torch.device(device_for(setting, local_rank, *accelerator.find_accelerators(setting)))
+    deterministic = accelerator.has_deterministic_algorithms(device.type)
+    use_deterministic_algorithms(deterministic)
+    if deterministic:
         torch.backends.cudnn.allow_tf32 = False
+    accelerator.select(device)
     return device
 
 
@@ -72,10 +75,9 @@ def free_memory() -> None:
     """Frees the memory of a run that has ended."""
     gc.collect()  # its objects refer to each other
     if "torch" in sys.modules:
-        import torch
+        from hpcfl.utils.accelerator import free_cached_memory
 
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_cached_memory()
 
 
 @contextmanager
@@ -104,6 +106,7 @@ def seed_torch(key: int, device: torch.device) -> None:
     """Seeds the generators of CPU and device; `torch.manual_seed` takes 0.3 ms, to format a traceback."""
     import torch
 
+    from hpcfl.utils import accelerator
+
     torch.default_generator.manual_seed(key)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(key)
+    accelerator.seed(device, key)

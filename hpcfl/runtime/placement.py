@@ -14,6 +14,7 @@ from hpcfl.config.schema import RuntimeConfig
 from hpcfl.runtime import cores
 from hpcfl.runtime.arena import Arena, free_space, reserve_arena
 from hpcfl.runtime.scheduling import ClientQueue, CoreLimiter, CostModel, assign_clients, pools
+from hpcfl.utils import accelerator
 
 LIMITERS = COUNTERS // 2
 """Number of counters, from the end, for core limiters; client queues use the others."""
@@ -31,6 +32,8 @@ class Placement:
     """Why the arena is not of the first kind; empty if it is."""
     nodes: int
     cores: int
+    float64_remark: str
+    """What is computed elsewhere because the device has no float64; empty: nothing."""
 
     def log_attributes(self) -> dict[str, Any]:
         """Returns the attributes that are written to the log."""
@@ -46,7 +49,7 @@ def place_clients(
     comm: Communicator, runtime: RuntimeConfig, costs: CostModel, device: torch.device, sizes: Sequence[int]
 ) -> Placement:
     """Returns the placement of this rank; collective. `sizes` has the bytes of every client."""
-    own = (platform.node(), comm.node, device_identity(device), cores.own_cores(), free_space())
+    own = (platform.node(), comm.node, accelerator.identity(device), cores.own_cores(), free_space())
     hosts, nodes, identities, cores_of, spaces = zip(*comm.allgather_object(own), strict=True)
     devices = list(zip(nodes, identities, strict=True))
     pinned, leader = runtime.placement == "pinned", nodes.index(comm.node) == comm.rank
@@ -83,11 +86,8 @@ def place_clients(
         clients = [i for i, node in enumerate(node_of) if node == comm.node]
     arena = Arena(comm, reserved, {i: sizes[i] for i in clients}, leader)
     total = cores.total_cores(zip(hosts, cores_of, strict=True))
-    return Placement(queue, arena, "pinned" if pinned else "pool", reserved.reason, len(set(nodes)), total)
-
-
-def device_identity(device: torch.device) -> str:
-    """Returns an identifier of the device, unique on its node: a GPU's UUID, or `cpu`."""
-    if device.type != "cuda":
-        return "cpu"
-    return str(getattr(torch.cuda.get_device_properties(device), "uuid", device))
+    remark = ""
+    if not accelerator.has_float64(device):
+        remark = f"{device.type} has no float64: the server, and clients' sums in float64, are on the CPU"
+    kind = "pinned" if pinned else "pool"
+    return Placement(queue, arena, kind, reserved.reason, len(set(nodes)), total, remark)

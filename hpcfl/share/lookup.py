@@ -9,6 +9,8 @@ from hpcfl.errors import BadInput, nearest
 
 CONFIGS = Path(__file__).parent / "configs"
 STUDIES = CONFIGS / "studies"
+REFERENCES = Path(__file__).parent / "reference"
+"""Published numbers, one file per paper."""
 
 
 def find_config(given: str | Path) -> Path:
@@ -24,16 +26,23 @@ def find_study(given: str | Path) -> Path:
 def shipped(folder: Path) -> list[tuple[str, ...]]:
     """Returns the name of each file in CONFIGS or STUDIES, and what its first line says before a colon."""
     return [
-        (path.stem, path.read_text("utf-8").partition("\n")[0].lstrip("# ").partition(":")[0].rstrip("."))
-        for path in sorted(folder.glob("*.toml"))
+        (name, path.read_text("utf-8").partition("\n")[0].lstrip("# ").partition(":")[0].rstrip("."))
+        for name, path in _files(folder).items()
     ]
 
 
+def _files(folder: Path) -> dict[str, Path]:
+    """Returns the shipped files by name: "fedtgp", or "papers/fedtgp-table10" in a folder of studies."""
+    files = sorted(folder.glob("**/*.toml" if folder == STUDIES else "*.toml"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
+
+
 def _find(given: str | Path, folder: Path, kind: str) -> Path:
-    path, name = Path(given), str(given)
-    if path.is_file() or os.sep in name or path.suffix == ".toml":  # a path, never a name
+    path, name, files = Path(given), str(given), _files(folder)
+    folders = {file.rpartition("/")[0] for file in files} - {""}
+    is_name = os.sep not in name or name.rpartition(os.sep)[0] in folders
+    if path.is_file() or path.suffix == ".toml" or not is_name:
         return path
-    files = {file.stem: file for file in sorted(folder.glob("*.toml"))}
     if name in files:
         if Path(f"{name}.toml").exists():
             raise BadInput(
@@ -42,6 +51,8 @@ def _find(given: str | Path, folder: Path, kind: str) -> Path:
         return files[name]
     if path.exists():  # a directory: whoever reads it says so
         return path
+    if kind == "configuration" and name in _files(STUDIES):
+        raise BadInput(f"{name} is a study: hpcfl study run {name}")
     raise BadInput(
         f"cannot read {kind} {given}: No such file, and no shipped {kind} has this name"
         f"{nearest(name, files)}; hpcfl catalog lists them"

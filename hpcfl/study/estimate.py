@@ -114,6 +114,6 @@ def _flops(config: Config) -> float:
     # the result is shared by cells of other methods, so this method's checks must not reject it
     plan = plan_run(config.model_copy(update={"method": Config().method, "log": Config().log}))
     batches = config.train.batch_size, config.runtime.inference_batch
-    counts = costs(plan.architectures, plan.data.shape, *plan.dims, *batches)
+    counts = costs(plan.architectures, plan.data.shape, *plan.dims, *batches, plan.data.input_type)
     passes = (1 + BACKWARD) * config.train.epochs + 1
     return float(np.mean([counts[c.architecture].flops * len(c.train) * passes for c in plan.clients]))

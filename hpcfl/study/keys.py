@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcfl.config.identity import keys
 from hpcfl.config.schema import Config
-from hpcfl.errors import BadInput, nearest
+from hpcfl.errors import BadInput, nearest_key
 from hpcfl.methods.catalogue import OPTION_NAMES
 
 RANKS = "ranks"
@@ -37,7 +37,7 @@ def flatten(table: Mapping[str, Any], location: str, prefix: str = "") -> Settin
         elif key in SECTIONS:
             raise BadInput(f"{location}{key} = {short_repr(value)}: must be a table of keys")
         else:
-            raise BadInput(f"{location}unknown key {key}{nearest(key, ALL_KEYS)}")
+            raise BadInput(f"{location}unknown key {key}{nearest_key(key, ALL_KEYS)}")
         for duplicate in inner.keys() & settings.keys():
             raise BadInput(f"{location}{duplicate} is given twice")
         settings |= inner

@@ -47,6 +47,7 @@ def print_status(
     estimates = [seconds for seconds in seconds_left.values() if not np.isnan(seconds)]
     total = f"; about {format_duration(sum(estimates))} left in one job" if estimates else ""
     states = count_states(each.state for each in progress)
+    study.print_notes()
     print(f"{study.title}: {plural(len(progress), 'cell')}, {states}{total}")
     if problem := estimate.cannot_run(unfinished)[1]:
         print(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,17 @@ from hpcfl.config.loading import parse_setting, parse_toml, read_text
 from hpcfl.errors import BadInput, nearest
 from hpcfl.log.reader import study_title
 from hpcfl.share.lookup import find_study
-from hpcfl.study.cells import Cell, CellBlock, Exclusion, make_cells
-from hpcfl.study.keys import (
-    ALL_KEYS,
-    RANKS,
-    SECTIONS,
-    Settings,
-    canonical,
-    flatten,
-    merge_settings,
-    short_repr,
-)
+from hpcfl.study.base_file import SHARED_TYPES, Shared, read_shared
+from hpcfl.study.cells import Cell, CellBlock, Condition, make_cells
+from hpcfl.study.file_tables import check_table, conditions, grid_of, tables_of
+from hpcfl.study.keys import Settings, canonical, flatten, short_repr
+from hpcfl.utils.formatting import print_line
 
 SCALES = ("full", "small")
 CELL_TYPES = {"set": dict, "grid": dict, "cells": list, "exclude": list}
 """Keys of [[block]] and [block.small], with their types."""
-FILE_TYPES = {"about": str, "config": str, "set": dict, "block": list, "exclude": list, "small": dict}
+FILE_TYPES = SHARED_TYPES | {"about": str, "block": list, "exclude": list}
 """Keys of the file, with their types."""
-TYPE_NAMES: dict[type, str] = {str: "a string", dict: "a table", list: "a list"}
 BLOCK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
@@ -45,6 +38,13 @@ class Study:
     text: str
     """Content of the file."""
     cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+    """What is left out of the grids, to be said once."""
+
+    def print_notes(self) -> None:
+        """Prints what is left out of the grids."""
+        for note in self.notes:
+            print_line(f"{self.title}: {note}")
 
     @property
     def title(self) -> str:
@@ -79,46 +79,57 @@ def read_study(path: str | Path, scale: str = "full", settings: Sequence[str] = 
         key, value = parse_setting(setting)
         overrides |= flatten({key: value}, f"--set {setting}: ")
     try:
-        table = _check_table(tables, FILE_TYPES, "")
-        cells = _cells(table, path.parent, scale == "small", overrides)
+        table = check_table(tables, FILE_TYPES, "")
+        cells, notes = _cells(table, path.parent, scale == "small", overrides)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    return Study(path.stem, scale, table.get("about", ""), path, content, cells)
+    return Study(path.stem, scale, table.get("about", ""), path, content, cells, notes)
 
 
-def _cells(table: Mapping[str, Any], folder: Path, small: bool, overrides: Settings) -> tuple[Cell, ...]:
-    blocks = _tables(table, "block", "")
+def _cells(
+    table: Mapping[str, Any], folder: Path, small: bool, overrides: Settings
+) -> tuple[tuple[Cell, ...], tuple[str, ...]]:
+    """Returns the cells of a study, and notes on what is left out."""
+    blocks = tables_of(table, "block", "")
     if not blocks:
         raise BadInput("no cells: write at least one [[block]]")
-    if small and "small" not in table and not any("small" in block for block in blocks):
+    shared = read_shared(table, folder)
+    if small and not shared.has_small and not any("small" in block for block in blocks):
         raise BadInput("no scale 'small': neither [small] nor [block.small] is there")
-    base = merge_settings(_base(table, folder), flatten(table.get("set", {}), "[set]: "))
-    small_table = _check_table(table.get("small", {}), {"set": dict}, "[small]: ")
-    small_settings = flatten(small_table.get("set", {}), "[small] set: ")
-    base = merge_settings(base, small_settings) if small else base
-    cell_blocks = [_block(block, number, base, small) for number, block in enumerate(blocks, 1)]
+    cell_blocks = [_block(block, number, shared, small) for number, block in enumerate(blocks, 1)]
     names: set[str] = set()
     for block in cell_blocks:
         if block.name.lower() in names:
             raise BadInput(f"several blocks are called {block.name!r}")
         names.add(block.name.lower())
-    return make_cells(cell_blocks, _exclusions(table, ""), overrides, strict=not small and not overrides)
+    strict = not small and not overrides
+    cell_blocks, overrides = _shorten_grids(cell_blocks, overrides)
+    return make_cells(cell_blocks, conditions(table, "exclude", ""), overrides, strict)
 
 
-def _base(table: Mapping[str, Any], folder: Path) -> Settings:
-    """Returns the settings of the base configuration file, if there is one."""
-    if "config" not in table:
-        return {}
-    path = folder / table["config"]
-    settings = flatten(parse_toml(read_text(path), path), f"{path}: ")
-    if RANKS in settings:
-        raise BadInput(f"{path}: {RANKS} is not a key of a configuration; it goes into set")
-    return settings
+def _shorten_grids(blocks: Sequence[CellBlock], overrides: Settings) -> tuple[list[CellBlock], Settings]:
+    """Returns blocks with the lists that overrides give for keys of their grids, and the other overrides.
+
+    A list replaces the list of a grid unless the values of the key are lists themselves.
+    """
+    lists = {
+        key: values
+        for key, values in overrides.items()
+        if isinstance(values, list)
+        and any(key in block.grid for block in blocks)
+        and not any(isinstance(value, list) for block in blocks for value in block.grid.get(key, ()))
+    }
+    checked = grid_of({"grid": lists}, "--set: ")
+    shortened = [
+        replace(block, grid={key: checked.get(key, values) for key, values in block.grid.items()})
+        for block in blocks
+    ]
+    return shortened, {key: value for key, value in overrides.items() if key not in lists}
 
 
-def _block(table: Mapping[str, Any], number: int, base: Settings, small: bool) -> CellBlock:
+def _block(table: Mapping[str, Any], number: int, shared: Shared, small: bool) -> CellBlock:
     location = f"block {number}: "
-    _check_table(table, CELL_TYPES | {"name": str, "small": dict}, location)
+    check_table(table, CELL_TYPES | {"name": str, "small": dict}, location)
     name = table.get("name", "")
     if not BLOCK_NAME.fullmatch(name):
         raise BadInput(
@@ -130,40 +141,29 @@ def _block(table: Mapping[str, Any], number: int, base: Settings, small: bool) -
             f"{location}name = {name!r}: study.h5 is where results are merged; choose another name"
         )
     location = f"block {name!r}, "
-    small_table = _check_table(table.get("small", {}), CELL_TYPES, f"{location}small: ")
-    settings = base
+    small_table = check_table(table.get("small", {}), CELL_TYPES, f"{location}small: ")
+    layers = [shared.small_settings] if small else []
     grid: dict[str, list[Any]] = {}
     entries: list[Settings] = [{}]
-    exclusions: list[Exclusion] = []
+    exclusions: list[Condition] = []
     # the part for the small scale is checked at full scale too, so that mistakes in it are reported
     for part, part_location in ((table, location), (small_table, f"{location}small ")):
         part_settings = flatten(part.get("set", {}), f"{part_location}set: ")
-        part_grid = _grid(part, part_location)
+        part_grid = grid_of(part, part_location)
         part_entries = _entries(part, part_location)
-        part_exclusions = _exclusions(part, part_location)
+        part_exclusions = conditions(part, "exclude", part_location)
         if part is table or small:
-            settings, grid = merge_settings(settings, part_settings), grid | part_grid
+            layers, grid = [*layers, part_settings], grid | part_grid
+            if part is table:
+                grid |= {key: values for key, values in shared.grid.items() if key not in grid}
+                small_grid = shared.small_grid if small else {}
+                grid |= {key: values for key, values in small_grid.items() if key in grid}
             entries, exclusions = part_entries or entries, exclusions + part_exclusions
     for key in grid:
         if any(key in entry for entry in entries):
             raise BadInput(f"{location.removesuffix(', ')}: {key} is in the grid and in the cells")
-    return CellBlock(name, settings, entries, grid, exclusions)
-
-
-def _grid(table: Mapping[str, Any], location: str) -> dict[str, list[Any]]:
-    """Returns the grid: full key → list of values."""
-    grid = flatten(table.get("grid", {}), f"{location}grid: ")
-    for key, values in grid.items():
-        if not isinstance(values, list):
-            raise BadInput(f"{location}grid: {key} = {short_repr(values)}: must be a list of values")
-        if not values:
-            raise BadInput(f"{location}grid: {key} = []: must have at least one value")
-        texts: set[str] = set()
-        for value in values:
-            if (text := canonical(key, value)) in texts:
-                raise BadInput(f"{location}grid: {key} has the value {short_repr(value)} twice")
-            texts.add(text)
-    return grid
+    replacements = shared.replacements if small else ()
+    return CellBlock(name, shared.settings, shared.rules, layers, entries, grid, exclusions, replacements)
 
 
 def _entries(table: Mapping[str, Any], location: str) -> list[Settings]:
@@ -172,7 +172,7 @@ def _entries(table: Mapping[str, Any], location: str) -> list[Settings]:
         raise BadInput(f"{location}cells = []: must have at least one cell")
     entries = [
         flatten(entry, f"{location}cell {number}: ")
-        for number, entry in enumerate(_tables(table, "cells", location), 1)
+        for number, entry in enumerate(tables_of(table, "cells", location), 1)
     ]
     numbers: dict[str, int] = {}
     for number, entry in enumerate(entries, 1):
@@ -181,45 +181,3 @@ def _entries(table: Mapping[str, Any], location: str) -> list[Settings]:
             raise BadInput(f"{location}cells {numbers[text]} and {number} are the same")
         numbers[text] = number
     return entries
-
-
-def _exclusions(table: Mapping[str, Any], location: str) -> list[Exclusion]:
-    exclusions = []
-    for number, entry in enumerate(_tables(table, "exclude", location), 1):
-        entry_location = f"{location}exclude {number}: "
-        settings = flatten(entry, entry_location)
-        if not settings:
-            raise BadInput(f"{entry_location}names no key")
-        for key, value in settings.items():
-            if value == []:
-                raise BadInput(f"{entry_location}{key} = []: must have at least one value")
-        values = {key: _texts(key, value) for key, value in settings.items()}
-        exclusions.append(Exclusion(entry_location, values))
-    return exclusions
-
-
-def _texts(key: str, value: Any) -> set[str]:
-    """Returns the canonical texts of a value and, if it is a list, of each of its items."""
-    return {canonical(key, each) for each in (value, *(value if isinstance(value, list) else ()))}
-
-
-def _tables(table: Mapping[str, Any], key: str, location: str) -> list[dict[str, Any]]:
-    """Returns the list of tables under a key, empty if the key is absent."""
-    for each in table.get(key, []):
-        if not isinstance(each, dict):
-            raise BadInput(f"{location}{key}: {short_repr(each)} must be a table of keys")
-    return table.get(key, [])
-
-
-def _check_table(table: Mapping[str, Any], allowed: Mapping[str, type], location: str) -> Mapping[str, Any]:
-    """Returns the table if its keys and the types of their values are allowed; else raises."""
-    for key, value in table.items():
-        if key not in allowed:
-            belongs = key in ALL_KEYS or key in SECTIONS
-            hint = f"; {key} of the configuration goes into set" if belongs else nearest(key, allowed)
-            raise BadInput(f"{location}unknown key {key}{hint}")
-        if not isinstance(value, allowed[key]):
-            tables = f", [[{key}]]" if key in ("block", "exclude") and isinstance(value, dict) else ""
-            type_name = TYPE_NAMES[allowed[key]]
-            raise BadInput(f"{location}{key} = {short_repr(value)}: must be {type_name}{tables}")
-    return table

@@ -114,6 +114,7 @@ def submit_study(
     if options and not options[0].startswith("-"):
         raise BadInput(f"{options[0]}: one study at a time; options of sbatch follow --")
     study = read_study(path, scale, settings)
+    study.print_notes()
     store, folder, max_seconds = RunStore(study.directory(out)), find_jobs(), 3600 * hours
     job = _script(script, folder)
     # the job has a copy of its script, and looks for lib.sh in HPCFL_JOBS or in ./jobs

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device
 from hpcfl.utils.seeds import uniforms
 from hpcfl.utils.torchvision_loader import load_torchvision
 
@@ -33,6 +34,8 @@ class Augmentation:
 
     def __init__(self, key: int, steps: Sequence[str]):
         self.key, self.steps = key, steps
+        self.on_host = "randaugment" in steps
+        """Whether images are augmented before they are copied: torchvision's operations wait for a device."""
 
     def __call__(self, x_BHWC: Tensor, sample_B: np.ndarray) -> Tensor:
         """Returns the augmented uint8 images; `sample_B` are their indices in the dataset."""
@@ -77,8 +80,8 @@ def crop_and_flip(x_BHWC: Tensor, shift_B2: np.ndarray | None, flip_B: np.ndarra
     index_BHW += np.arange(batch)[:, None, None] * (height * width)
     pixels = x_BHWC.reshape(batch * height * width, -1)
     device = x_BHWC.device
-    gathered = pixels[torch.from_numpy(index_BHW.ravel()).to(device)].view_as(x_BHWC)
-    return gathered * torch.from_numpy(inside_BHW[..., None]).to(device)
+    gathered = pixels[to_device(torch.from_numpy(index_BHW.ravel()), device)].view_as(x_BHWC)
+    return gathered * to_device(torch.from_numpy(inside_BHW[..., None]), device)
 
 
 def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Tensor:
@@ -89,7 +92,7 @@ def randaugment(x_BCHW: Tensor, choice_B: np.ndarray, sign_B: np.ndarray) -> Ten
     for number, (signed, operation) in enumerate(operations):
         for sign in (1, -1) if signed else (1,):
             chosen_B = (number_B == number) & (sign_B == (sign > 0) if signed else True)
-            which = torch.from_numpy(np.flatnonzero(chosen_B)).to(x_BCHW.device)
+            which = to_device(torch.from_numpy(np.flatnonzero(chosen_B)), x_BCHW.device)
             if len(which):
                 out[which] = operation(x_BCHW[which], sign * STRENGTH)
     return out

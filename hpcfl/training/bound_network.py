@@ -31,10 +31,6 @@ class BoundNetwork:
         for step in (self.step, *self.extra_steps.values()):
             step.optimizer.rule.lr = lr
 
-    @property
-    def diverged(self) -> bool:
-        return bool(self.views["diverged"])
-
 
 def bind_network(
     architecture: str, layouts: ClientLayouts, buffer: Tensor, train: TrainConfig, options: StepOptions

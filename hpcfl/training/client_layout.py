@@ -84,12 +84,13 @@ class ClientLayouts:
     def layout(self, i: int) -> Layout:
         """Returns the layout of a client's record.
 
-        Its state, its test features, correct predictions and silhouette, and features and correct
-        predictions of its validation samples if it has any.
+        Its state, how often that was stored, its test features, correct predictions and silhouette, and
+        features and correct predictions of its validation samples if it has any.
         """
         client = self.plan.clients[i]
         blocks = [
             Block("state", torch.uint8, (self.state(i).nbytes,)),
+            Block("stored", torch.int64, ()),
             *self._evaluation("", len(client.test)),
             Block("silhouette", torch.float64, ()),
         ]

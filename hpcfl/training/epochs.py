@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from hpcfl.training.augmentation import Augmentation
 from hpcfl.training.samples import ClientSamples
 from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
+from hpcfl.utils.accelerator import to_host
 
 
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
@@ -49,27 +50,37 @@ def train_epochs(
     """
     settings = step.settings
     step.begin(local_loss, measure_ratios)
-    total_T: Tensor | None = None
-    predicted, labels = [], []  # compared at the end, so that a batch costs one argmax and no wait
+    terms_ST, sizes = [], []  # of each step; summed on the host at the end, so that no step waits
+    predicted, labels = [], []
     for epoch in range(settings.epochs):
         order = shuffle(epoch).permutation(len(samples))
         augment = augmentation(epoch) if augmentation else None
         strong = strong_batches(epoch) if strong_batches else None
-        for which in batches(order, settings.batch_size, step.has_batch_norm):
-            x_B, y_B = samples.batch(which, augment)
+        parts = batches(order, settings.batch_size, step.has_batch_norm)
+        for x_B, y_B in samples.batches(parts, augment):
             terms, outputs = step(x_B, y_B, next(strong) if strong else None)
-            term_T = torch.stack(list(terms.values())).double() * len(which)
-            total_T = term_T if total_T is None else total_T + term_T
+            terms_ST.append(torch.stack(list(terms.values())))
+            sizes.append(len(y_B))
             predicted.append(outputs.logit_BK.argmax(1))
             labels.append(y_B)
             if observe is not None:
                 observe(outputs)
-    ratios = {f"gradient_{name}": float(ratio) for name, ratio in (step.ratios or {}).items()}
+    ratios = step.ratios or {}
+    correct = num_correct(torch.cat(predicted), torch.cat(labels))
+    measured_ST, correct, *of_ratios = to_host(torch.stack(terms_ST), correct, *ratios.values())
     step.end()
-    assert total_T is not None
-    means = dict(zip(terms, (total_T / (len(samples) * settings.epochs)).tolist(), strict=True))
-    accuracy = num_correct(torch.cat(predicted), torch.cat(labels)) / (len(samples) * settings.epochs)
-    return means | ratios | {"train_accuracy": accuracy if math.isfinite(means["loss"]) else math.nan}
+    sums = dict(zip(terms, sum_in_order(measured_ST, sizes), strict=True))
+    passed = len(samples) * settings.epochs
+    means = {name: float(total) / passed for name, total in sums.items()}
+    accuracy = int(correct) / passed if math.isfinite(means["loss"]) else math.nan
+    by_name = {f"gradient_{name}": float(ratio) for name, ratio in zip(ratios, of_ratios, strict=True)}
+    return means | by_name | {"train_accuracy": accuracy}
+
+
+def sum_in_order(mean_ST: Tensor, sizes: Sequence[int]) -> np.ndarray:
+    """Returns the sums over steps of means times batch sizes, added in float64 one after the other."""
+    sized_ST = mean_ST.double().numpy() * np.array(sizes, dtype=np.float64)[:, None]
+    return np.add.accumulate(sized_ST)[-1]
 
 
 @torch.no_grad()
@@ -78,6 +89,6 @@ def features(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields features in eval mode and labels, batch by batch, in order."""
     step.network.eval()
-    for which_B in batches(np.arange(len(samples)), batch, merge_single=False):
-        x_B, y_B = samples.batch(which_B, augment)
+    parts = batches(np.arange(len(samples)), batch, merge_single=False)
+    for x_B, y_B in samples.batches(parts, augment):
         yield step.features(x_B), y_B

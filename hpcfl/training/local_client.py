@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from hpcfl.training.samples import ClientSamples, SampleSource
 from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device
 
 Part = Literal["train", "test", "unlabelled", "validation"]
 Losses = dict[str, float]
@@ -38,6 +39,10 @@ class LocalClient:
     source: SampleSource
     metrics: np.ndarray
     """Values of this client for the log: `client.metrics[name] = value`."""
+    saved: Callable[[str], Tensor]
+    """Returns a block of the state as it was before this round, on the host: reading it waits for nothing."""
+    measured: dict[str, Tensor] = field(default_factory=dict)
+    """Values on the device that become `metrics` once the client's upload is on the host."""
 
     @property
     def network(self) -> Network:
@@ -65,7 +70,7 @@ class LocalClient:
     @property
     def count_K(self) -> Tensor:
         """Its training samples per class."""
-        return torch.from_numpy(self.plan.class_counts_MK[self.id]).to(self.device)
+        return to_device(torch.from_numpy(self.plan.class_counts_MK[self.id]), self.device)
 
     def samples(self, part: Part = "train") -> ClientSamples:
         """Returns its samples of a part of the split."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hpcfl.utils.accelerator import has_float64
+
 ALIGN = 64
 
 
@@ -53,7 +55,10 @@ class Layout:
     def view(self, vector_bytes: Tensor, name: str) -> Tensor:
         """Returns one block as a tensor that shares the vector's memory."""
         block, offset = self.offsets[name]
-        flat = vector_bytes[offset : offset + block.nbytes].view(block.dtype)
+        dtype = block.dtype
+        if dtype == torch.float64 and not has_float64(vector_bytes.device):
+            dtype = torch.int64  # only the bits, for the host
+        flat = vector_bytes[offset : offset + block.nbytes].view(dtype)
         if block.channels_last:
             outputs, inputs, height, width = block.shape
             return flat.view(outputs, height, width, inputs).permute(0, 3, 1, 2)

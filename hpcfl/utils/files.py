@@ -98,6 +98,16 @@ def absolute_path(path: Path) -> Path:
         raise BadInput(f"cannot write {path}: the working directory is gone") from None
 
 
+def make_parents(path: Path) -> None:
+    """Makes the directories in which a file is to lie; raises BadInput where that is impossible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # a file: whoever writes there says so
+        pass
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.filename}: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def preserve_working_directory() -> Iterator[None]:
     """Returns to the working directory at the end, if a user's code has changed it."""

@@ -40,8 +40,26 @@ def format_bytes(number: float) -> str:
     return f"{number:.1f} GB"
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def format_memory(nbytes: float) -> str:
+    """Returns a number of bytes of memory with a binary unit, as `1.5 GiB`."""
+    for unit, digits in (("B", 0), ("KiB", 1), ("MiB", 1)):
+        if nbytes < 1024:
+            return f"{nbytes:.{digits}f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.2f} GiB"
+
+
+def format_flops(number: float) -> str:
+    """Returns a number of floating-point operations with a unit, as `117.2 MFLOP`."""
+    for unit in ("FLOP", "kFLOP", "MFLOP"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "FLOP" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.2f} GFLOP"
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def format_duration(seconds: float) -> str:

@@ -51,6 +51,7 @@ def _import_without_compiler() -> ModuleType:
         for name in _COMPILER:
             sys.modules[name] = ModuleType(name)
         vars(sys.modules[_COMPILER[1]])["is_compile_supported"] = lambda device: False
+        vars(sys.modules[_COMPILER[0]])["allow_in_graph"] = lambda function: function  # of torchvision 0.17
         try:
             return _import_torchvision()
         except (ImportError, AttributeError):

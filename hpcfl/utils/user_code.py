@@ -38,8 +38,7 @@ def import_object(key: str, path: str) -> Any:
         with preserve_working_directory():
             module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        message = " ".join(f"{type(error).__name__}: {_message(error)}".split())[:MAX_MESSAGE]
-        raise BadInput(f"{key}: {path} cannot be imported ({message}{_place_of(error)})") from None
+        raise BadInput(f"{key}: {path} cannot be imported ({describe_error(error)})") from None
     try:
         return getattr(module, attribute)
     except AttributeError:
@@ -60,6 +59,12 @@ def place(found: object) -> str:
 def _search_working_directory() -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+
+
+def describe_error(error: BaseException) -> str:
+    """Returns type and message of an error, and the last line of the user's own that led to it."""
+    message = " ".join(f"{type(error).__name__}: {_message(error)}".split())[:MAX_MESSAGE]
+    return f"{message}{_place_of(error)}"
 
 
 def _message(error: BaseException) -> str:

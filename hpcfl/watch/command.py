@@ -16,7 +16,7 @@ from rich.live import Live
 from hpcfl.errors import BadInput, printable
 from hpcfl.log.reader import NotALog, Run
 from hpcfl.runtime.exit_handling import DONE, FAILED, INTERRUPTED
-from hpcfl.utils.formatting import format_percent
+from hpcfl.utils.formatting import format_percent, plural
 from hpcfl.watch.poller import LogPoller, PollThread
 from hpcfl.watch.render import accuracy, headline, render, warnings_of, within_round
 from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
@@ -87,7 +87,7 @@ class LineDisplay:
         warnings = warnings_of(status, self.path)
         lines = {label: text for label, text in warnings if label != "missing" or overdue}
         if status.ended and status.run:
-            rounds = f"{status.rounds_completed} of {status.rounds} rounds"
+            rounds = f"{status.rounds_completed} of {plural(status.rounds, 'round')}"
             lines = {"end": f"{status.ended}, {rounds}; accuracy {accuracy(status.run)}"} | lines
         for label, text in lines.items():
             if label not in self.printed:

@@ -15,6 +15,7 @@ from hpcfl.errors import BadInput
 from hpcfl.log.heartbeat import Heartbeat, read_heartbeat
 from hpcfl.log.reader import Run, read_log
 from hpcfl.log.schema import ROUND_PARTS
+from hpcfl.log.virtual_summary import NEEDED
 from hpcfl.utils.hdf5_file import open_regular
 
 RECENT = 20
@@ -26,6 +27,7 @@ WATCHED = {
     "/client/rank": slice(-RECENT, None),
     "/client/diverged": slice(-1, None),
     "/clients/architecture": slice(None),
+    **NEEDED,
 }
 """Datasets that are read, with their rows."""
 

@@ -16,6 +16,7 @@ from hpcfl.errors import printable
 from hpcfl.log.heartbeat import Heartbeat
 from hpcfl.log.reader import Run
 from hpcfl.log.schema import ROUND_PARTS
+from hpcfl.log.virtual_summary import describe_virtual, virtual_summary
 from hpcfl.utils.formatting import format_duration, format_percent, format_ranges, plural
 from hpcfl.watch.poller import RECENT
 from hpcfl.watch.sparkline import sparkline
@@ -35,9 +36,9 @@ def render(status: RunStatus, path: Path, width: int) -> Table:
     table = Table.grid(padding=(0, 1))
     text_width = max(width - LABEL_WIDTH - 2, 10)
     table.add_column(width=LABEL_WIDTH, no_wrap=True)
-    table.add_column(width=text_width, no_wrap=True, overflow="ellipsis")
+    table.add_column(width=text_width, overflow="fold")
     for label, text, style in rows(status, path, text_width):
-        table.add_row(Text(label, "bold"), Text(printable(text), style, no_wrap=True, overflow="ellipsis"))
+        table.add_row(Text(label, "bold"), Text(printable(text), style))
     return table
 
 
@@ -53,6 +54,7 @@ def rows(status: RunStatus, path: Path, width: int) -> Iterator[Row]:
         yield label, text, "bold red"
     if status.run is not None and status.run.rounds_done:
         yield from _results(status.run, width)
+        yield from _virtual(status.run)
         yield from _times(status.run)
 
 
@@ -68,6 +70,12 @@ def _results(run: Run, width: int) -> Iterator[Row]:
         yield "diverged", f"{plural(len(diverged), 'client')}: {format_ranges(diverged.tolist())}", "red"
     else:
         yield "diverged", "none", ""
+
+
+def _virtual(run: Run) -> Iterator[Row]:
+    if found := virtual_summary(run):
+        for label, text in zip(("virtual", ""), describe_virtual(found), strict=True):
+            yield label, text, ""
 
 
 def _times(run: Run) -> Iterator[Row]:
@@ -87,7 +95,7 @@ def headline(run: Run) -> str:
     nets = Counter(run["/clients/architecture"].tolist())
     part_of = f"{run.study}: " if run.study else ""
     return (
-        f"{part_of}{config.method.name} on {config.data.name}, {config.federation.clients} clients "
+        f"{part_of}{config.method.name} on {config.data.name}, {plural(config.federation.clients, 'client')} "
         f"({', '.join(f'{n} {name}' for name, n in nets.items())}), {config.federation.per_round} per round; "
         f"{plural(int(run.attributes.get('ranks', 1)), 'rank')}"
     )
@@ -119,7 +127,7 @@ def _status(status: RunStatus) -> str:
     assert status.run is not None
     again = status.run.status != "running" and status.heartbeat is not None and status.heartbeat.round == 0
     state = status.ended or ("starting again" if again else status.run.status)
-    text = f"{state}, {status.rounds_completed} of {status.rounds} rounds"
+    text = f"{state}, {status.rounds_completed} of {plural(status.rounds, 'round')}"
     left = status.seconds_per_round * (status.rounds - status.rounds_completed)
     if not (status.ended or status.silent or math.isnan(left)):
         text += f", {format_duration(left)} left{_clock(left)}"

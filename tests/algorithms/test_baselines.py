@@ -14,7 +14,7 @@ from hpcfl.data.prepare import prepare
 from hpcfl.data.split_file import write_split
 from hpcfl.engine.worker import Worker
 from hpcfl.exchange import codec
-from hpcfl.exchange.payload import is_finite
+from hpcfl.exchange.payload_tensors import is_finite
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.models.network import build_on_meta
 from hpcfl.training.local_client import LocalClient
@@ -80,7 +80,7 @@ def prepare_890(root) -> None:
     assert sum(map(len, owned)) == 890
     y = np.concatenate([*owned, np.arange(CLASSES)]) % CLASSES
     np.savez(root / "many.npz", x=images(len(y), 3, 1), y=y)
-    list(prepare("many", str(root / "many.npz"), str(root), None, False))
+    list(prepare("many", str(root / "many.npz"), str(root)))
     starts = np.cumsum([0, *map(len, owned)])
     test = np.arange(890, len(y))
     split = [(np.arange(starts[i], starts[i + 1]), test[i : i + 1], test[:0]) for i in range(CLIENTS)]

@@ -129,7 +129,7 @@ def prepare_photos(root) -> None:
     """Prepares 32 × 32 images of 100 classes, and a split with two samples per client."""
     y = np.arange(100)
     np.savez(root / "photos.npz", x=images(100, 32), y=y)
-    list(prepare("photos", str(root / "photos.npz"), str(root), None, False))
+    list(prepare("photos", str(root / "photos.npz"), str(root)))
     rows = [y[4 * i : 4 * i + 3] for i in range(20)]
     write_split(root / "split.npz", [(row[:2], row[2:], y[:0]) for row in rows])
 
@@ -279,11 +279,13 @@ BAD = {
     ("fml", "method.energy_start=0.9"): "method.energy_start = 0.9: 'fml' has no such option",
     ("fml", "method.auxiliary=mlp_46"): "method.auxiliary = 'mlp_46'",
     ("fml", "runtime.step=direct"): "runtime.step = 'direct': updates weights before the norm of all",
+    ("fml", "runtime.graphs=true"): "runtime.graphs = true: fml trains two networks in one step",
+    ("fedkd", "runtime.graphs=true"): "runtime.graphs = true: fedkd trains two networks in one step",
     ("fml", "method.infer=trained"): "method.infer = 'trained': method 'fml' has no such inference",
     ("fedkd", "method.energy_end=1.1"): "method.energy_end = 1.1: must be less than or equal to 1",
     ("fedkd", "method.energy_start=0"): "method.energy_start = 0: must be greater than 0",
     ("fedkd", "method.clip_norm=-1"): "method.clip_norm = -1: must be greater than or equal to 0",
-    ("fedkd", "method.auxiliary=cnn"): "models: cnn takes images, the data are points with 2 coordinates",
+    ("fedkd", "method.auxiliary=cnn"): "models: cnn takes images, a sample here has the shape 2",
     ("fedkd", "log.distances=true"): "log.distances = true: method 'fedkd' has none",
 }
 

@@ -1,23 +1,17 @@
-"""FedAvg, FedUV and FedNH: equations by hand, bytes, clients that recover, what is refused."""
+"""FedAvg, FedUV and FedNH: averages, limits, bytes, clients that recover, what is refused."""
 
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
 import torch
 
 from hpcfl.algorithms.build import build_algorithm
-from hpcfl.algorithms.fednh import moved_prototypes
-from hpcfl.algorithms.feduv import uniformity_term, variance_term
 from hpcfl.config.loading import load_config
-from hpcfl.engine.worker import Worker
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.federation.run_plan import plan_run
-from hpcfl.methods.aggregate import Upload
-from hpcfl.methods.prototypes import Prototypes
 from hpcfl.training.local_client import LocalClient
 from tests.helpers.cases import FEW, ONE_NETWORK, prepare_images
 from tests.helpers.runs import options, train_log
@@ -33,25 +27,11 @@ def run(hpcfl):
     return lambda name, *settings: train_log(hpcfl, *FEW, *ONE_NETWORK, f"method.name={name}", *settings)
 
 
-@pytest.fixture
-def sent(monkeypatch) -> list[dict[str, torch.Tensor]]:
-    """What the server sends, by broadcast."""
-    found: list[dict[str, torch.Tensor]] = []
-    receive = Worker.receive
-
-    def recording(self, download):
-        found.append({name: value.clone() for name, value in download.items()})
-        receive(self, download)
-
-    monkeypatch.setattr(Worker, "receive", recording)
-    return found
-
-
 def algorithm_of(*settings: str):
     return build_algorithm(plan_run(load_config(None, [*FEW, *ONE_NETWORK, *settings])), torch.device("cpu"))
 
 
-# --- equations
+# --- averages
 
 
 @pytest.mark.parametrize(("weighted", "mean"), [("true", 0.25 * 2 + 0.75 * 6), ("false", 4)])
@@ -70,64 +50,6 @@ def test_the_average_of_two_networks(weighted, mean):
     for value in algorithm.aggregate(0, {}, uploads).values():
         assert value.dtype == torch.float32
         assert (value == mean).all()
-
-
-def test_variance_of_outputs():
-    """Outputs of two classes (0.9, 0.1) and (0.5, 0.5): each class has the unbiased std 0.4/√2."""
-    logit_BK = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()
-    term = variance_term(logit_BK)
-    assert term.item() == pytest.approx(1 / math.sqrt(2) - 0.4 / math.sqrt(2))
-    one_hot = 100 * torch.eye(4)
-    assert variance_term(one_hot).item() == pytest.approx(0, abs=1e-6)
-
-
-def test_uniformity_of_features():
-    """Points 0, 1, 3, 3 on a line: squared distances 1, 9, 9, 4, 4, 0; without the 0 the median is 4."""
-    z_BD = torch.tensor([[0.0], [1.0], [3.0], [3.0]], requires_grad=True)
-    expected = sum(math.exp(-d / 4) for d in (1, 9, 9, 4, 4, 0)) / 6
-    term = uniformity_term(z_BD)
-    assert term.item() == pytest.approx(expected)
-    even = torch.tensor([[0.0], [1.0], [3.0]])  # 1, 4, 9
-    assert uniformity_term(even).item() == pytest.approx(sum(math.exp(-d / 4) for d in (1, 4, 9)) / 3)
-    lower = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # 1, 4, 9, 16, 36, 49: the lower of 9 and 16
-    assert uniformity_term(lower).item() == pytest.approx(
-        sum(math.exp(-d / 9) for d in (1, 4, 9, 16, 36, 49)) / 6
-    )
-
-
-def test_gradients_flow_through_the_median():
-    """The term does not depend on the scale of the features, so its gradient is orthogonal to them."""
-    z_BD = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
-    uniformity_term(z_BD).backward()
-    assert z_BD.grad is not None
-    assert z_BD.grad.norm() > 1e-3
-    assert (z_BD.grad * z_BD.detach()).sum().item() == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_one_sample_or_equal_features_give_no_uniformity_and_no_nan(rows):
-    z_BD = torch.ones(rows, 4, requires_grad=True)
-    loss = uniformity_term(z_BD) + variance_term(z_BD) + z_BD.sum()
-    loss.backward()
-    assert uniformity_term(z_BD).item() == 0
-    assert z_BD.grad is not None
-    assert z_BD.grad.isfinite().all()
-    assert variance_term(z_BD).item() == (0 if rows == 1 else 0.5)
-
-
-def test_prototypes_move_by_the_weighted_mean():
-    """Class 0: 3 samples east, 1 north, ρ = 1/2; class 1 is absent; class 2 has only zeros."""
-    last_KD = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
-    present_K = torch.tensor([True, False, True])
-    uploads = [
-        Upload(Prototypes(torch.tensor([row, [0.0, 0.0], [0.0, 0.0]]), present_K), torch.tensor(count), i)
-        for i, (row, count) in enumerate([([1.0, 0.0], [3, 0, 1]), ([0.0, 1.0], [1, 0, 2])])
-    ]
-    moved_KD = moved_prototypes(last_KD, uploads, rho=0.5)
-    mean = np.array([3.0, 1.0]) / math.sqrt(10)
-    expected = np.array([1.0, 0.0]) + mean
-    np.testing.assert_allclose(moved_KD[0], expected / np.linalg.norm(expected), rtol=1e-6)
-    assert torch.equal(moved_KD[1:], last_KD[1:])
 
 
 # --- limits
@@ -234,47 +156,6 @@ def test_pretrained_weights_are_in_the_first_download(hpcfl, sent, tmp_path):
 def _extractor() -> dict[str, torch.Tensor]:
     torch.manual_seed(5)
     return Federation([*FEW, *ONE_NETWORK]).networks[3].extractor.state_dict()
-
-
-# --- FedNH's prototypes
-
-
-@pytest.mark.parametrize("features", [2, 3, 8])
-def test_prototypes_get_no_gradient_and_start_apart(hpcfl, sent, monkeypatch, features):
-    train, seen = LocalClient.train, []
-
-    def recording(self, *arguments):
-        before = self.network.head.weight.clone()
-        assert self.network.head.weight.grad_fn is None
-        assert not self.network.head.weight.requires_grad
-        losses = train(self, *arguments)
-        seen.append(torch.equal(before, self.network.head.weight))
-        return losses
-
-    monkeypatch.setattr(LocalClient, "train", recording)
-    settings = [*FEW, *ONE_NETWORK, "method.name=fednh", f"models.features={features}"]
-    log = train_log(hpcfl, *settings)
-    assert seen == [True] * 6
-    assert (log["/client/head_norms"][-1][log["/round/participants"].any(0)] == 1).all()
-    start_KD = sent[0]["head.weight"].double()
-    for download in sent:
-        torch.testing.assert_close(download["head.weight"].norm(dim=1), torch.ones(6))
-    cosine_KK = start_KD @ start_KD.T
-    if features == 8:
-        torch.testing.assert_close(cosine_KK, torch.eye(6).double(), atol=1e-6, rtol=0)
-    if features == 2:  # 0°, 60°, …
-        torch.testing.assert_close(cosine_KK.diagonal(1), torch.full((5,), 0.5).double(), atol=1e-6, rtol=0)
-    assert not torch.equal(sent[0]["head.weight"], sent[1]["head.weight"])
-    assert sent[0]["head.scale"] == 1 != sent[1]["head.scale"]
-
-
-def test_the_method_chooses_the_head(run, hpcfl):
-    assert {*run("fednh")["/clients/architecture"]} == {"mlp_256/prototypes"}
-    done = hpcfl("train", *options(*FEW, *ONE_NETWORK, "method.name=fednh", "models.head=mlp128"))
-    assert (done.exit_code, done.output) == (
-        2,
-        "hpcfl: models.head = 'mlp128': the method gives all clients the head 'prototypes'\n",
-    )
 
 
 # --- evaluation, clients that recover, refusals

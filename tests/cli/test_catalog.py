@@ -37,6 +37,12 @@ def test_a_whole_algorithm():
     assert rows[1][3] == "Epochs over the uploaded prototypes per round."
 
 
+def test_a_baseline_with_prototypes_shows_both_inferences():
+    rows = describe("fedmps")["options of method.name = 'fedmps'"]
+    assert rows[-1][:3] == ("method.infer", "head | global", "head")
+    assert not [row for row in describe("fml")["options of method.name = 'fml'"] if row[0] == "method.infer"]
+
+
 def test_a_prototype_method_shows_its_own_values():
     rows = {row[0]: row[1:3] for row in describe("fedtgp-fm")["options of method.name = 'fedtgp-fm'"]}
     assert rows["method.refine"][1] == "tgp"

@@ -12,6 +12,7 @@ from hpcfl.log.reader import read_log
 from hpcfl.methods.catalogue import CATALOGUE
 from hpcfl.models.registry import ARCHITECTURES, GROUPS
 from hpcfl.runtime.deadline import Deadline
+from hpcfl.utils.formatting import plural
 from tests.helpers.mpi import mpich
 from tests.helpers.runs import SHORT
 from tests.helpers.terminal import on_a_terminal
@@ -34,7 +35,7 @@ def test_the_last_line_of_a_stopped_run_has_the_last_evaluated_accuracy(hpcfl, m
     done = hpcfl("train", *SHORT, *settings, "--out", "a.h5")
     assert done.exit_code == 75
     facts, log = done.output.splitlines()[-2].split("; ", 1)
-    assert facts.startswith(f"hpcfl: {stop} rounds in ")
+    assert facts.startswith(f"hpcfl: {plural(stop, 'round')} in ")
     if when is None:
         assert log == "log: a.h5"
     else:

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcfl.data import prepare as prepare_module
+from hpcfl.data import write_prepared
 from hpcfl.data.prepared_file import verify_images
 from tests.helpers import layouts
 from tests.helpers.disk import largest_file
@@ -52,7 +52,7 @@ def test_a_disk_that_is_full_for_a_moment(prepare, monkeypatch, dataset):
 def test_a_file_that_differs_from_memory_is_not_put_in_place(prepare, monkeypatch, place):
     x, y = layouts.images(50, 8), np.arange(50) + 1000
     np.savez("own.npz", x=x, y=y)
-    convert = prepare_module.convert
+    convert = write_prepared.convert
 
     def damage(raw, size, path, *rest):
         checksum = convert(raw, size, path, *rest)
@@ -62,5 +62,5 @@ def test_a_file_that_differs_from_memory_is_not_put_in_place(prepare, monkeypatc
         path.write_bytes(content[:position] + b"\x55" + content[position + 1 :])
         return checksum
 
-    monkeypatch.setattr(prepare_module, "convert", damage)
+    monkeypatch.setattr(write_prepared, "convert", damage)
     prepare("own", "--source", "own.npz", code=2, says="what was written is not what is read back: root/own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -119,11 +120,43 @@ def test_pathological_sizes_are_unbalanced():
     assert max(sizes) > 1.5 * min(sizes)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"alpha": 0.001, "min_samples": 9},
+        {"alpha": 0.001, "style": "published"},
+        {"min_samples": 30},
+        {"alpha": 100.0, "min_samples": 10},
+    ],
+)
+def test_what_a_refused_dirichlet_split_names_works(given):
+    """For 20 clients, 200 samples of two classes: each value that the message names is tried."""
+    y = np.repeat(np.arange(2), 100)
+    with pytest.raises(BadInput) as problem:
+        partition(y, 20, config_of("dirichlet", **given))
+    advice = str(problem.value).split("; ")[-1]
+    assert advice.endswith("would work")
+    for key, text in re.findall(r"(\S+) = (\S+)", advice):
+        section, _, name = key.partition(".")
+        number, changes = (int(text), {}) if section == "federation" else (20, {name: json.loads(text)})
+        assert len(partition(y, number, config_of("dirichlet", **given | changes))) == number
+
+
 def test_an_impossible_draw_names_alpha_clients_and_the_smallest_client_reached():
     y = np.repeat(np.arange(2), 100)
-    said = r"alpha = 0.01: none of 1000 draws .* 20 clients .* the best left one with \d"
+    said = r"alpha = 0.0001: none of 1000 draws .* 20 clients .* the best left one with \d"
     with pytest.raises(BadInput, match=said):
-        partition(y, 20, config_of("dirichlet", alpha=0.01, min_samples=9))
+        partition(y, 20, config_of("dirichlet", alpha=0.0001, min_samples=9))
+
+
+def test_a_hundred_clients_get_a_dirichlet_split_although_no_draw_serves_all():
+    """α = 0.1, six classes: in the best of 1000 draws the smallest client has 3% of an even share."""
+    y, chosen = np.repeat(np.arange(6), 1000), config_of("dirichlet", alpha=0.1)
+    splits = partition(y, 100, chosen)
+    np.testing.assert_array_equal(np.sort(everything(splits)), np.arange(len(y)))
+    assert min(len(split.train) + len(split.test) for split in splits) >= 10
+    assert np.mean([len(np.unique(y[split.train])) for split in splits]) < 3, "still skewed"
+    assert_same_splits(splits, partition(y, 100, chosen))
 
 
 def test_a_class_too_small_for_its_only_owner():

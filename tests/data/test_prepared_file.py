@@ -117,7 +117,8 @@ def test_what_is_missing_says_how_to_make_it(hpcfl, own):
     with pytest.raises(BadInput, match=r"not prepared in data .*hpcfl data prepare cifar10 --root data"):
         load_dataset(DataConfig(name="cifar10"))
     with pytest.raises(
-        BadInput, match=r"no such dataset; built in: spiral; prepared in data .*: own; .*nearest: own"
+        BadInput,
+        match=r"no such dataset; built in: spiral, synthetic; prepared in data .*: own; .*nearest: own",
     ):
         load_dataset(DataConfig(name="owm"))
 

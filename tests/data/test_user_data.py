@@ -36,9 +36,13 @@ def test_an_npz_with_writers(prepare):
     ("arrays", "says"),
     [
         ({"x": np.zeros((2, 4, 4), np.uint8)}, "own.npz has no y; it has x"),
-        ({"x": np.zeros((2, 4, 4)), "y": [0, 1]}, "x is float64 2×4×4; it must be uint8 images"),
+        ({"x": np.zeros(2), "y": [0, 1]}, "x is float64 2; it must be numbers, one sample after the other"),
+        ({"x": np.array([["a"]]), "y": [0]}, "x is <U1 1×1; it must be numbers"),
+        ({"x": np.array([[1.0], [np.nan]]), "y": [0, 1]}, "x: sample 1 has values that are not finite"),
+        ({"x": np.array([[1e99], [1.0]]), "y": [0, 1]}, "x: sample 0 has values that are not finite"),
+        ({"x": np.array([[1 << 40]]), "y": [0]}, "x is int64 1×1; whole numbers must fit into 32 bits"),
         ({"x": np.zeros((2, 4, 4, 2), np.uint8), "y": [0, 1]}, "x is uint8 2×4×4×2; it must be"),
-        ({"x": np.zeros((2, 0, 4), np.uint8), "y": [0, 1]}, "x is uint8 2×0×4; it must be"),
+        ({"x": np.zeros((2, 0, 4), np.uint8), "y": [0, 1]}, "x is uint8 2×0×4; it must be numbers"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0]}, "y must be one integer or word for each of the 2"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": [0.5, 1]}, "y must be one integer or word"),
         (
@@ -69,7 +73,7 @@ def test_an_npz_with_writers(prepare):
             {"x": np.zeros((2, 4, 4), np.uint8), "y": [0, 1], "writer": [0]},
             "writer must be one integer or word for each",
         ),
-        ({"x": np.zeros((0, 4, 4), np.uint8), "y": np.zeros(0, int)}, "no images to train on"),
+        ({"x": np.zeros((0, 4, 4), np.uint8), "y": np.zeros(0, int)}, "no samples to train on"),
         ({"x": np.array([None, 1], dtype=object), "y": [0, 1]}, "own.npz: not an .npz of plain arrays"),
     ],
 )
@@ -148,7 +152,7 @@ def test_an_image_folder_with_mistakes(prepare):
         says="mixed has train and class-0: either parts (train, val, test) or",
     )
     Path("a.txt").write_text("")
-    prepare("own", "--source", "a.txt", code=2, says="--source a.txt: must be an .npz, a directory")
+    prepare("own", "--source", "a.txt", code=2, says="--source a.txt: must be an .npz, a .csv, a directory")
     Image.fromarray(layouts.images(1, 40)[0]).save("photos/class-3/x.png")
     prepare("own", "--source", "photos", "--size", 16)
     assert opened("own").x.shape == (7, 16, 16, 3)
@@ -174,7 +178,7 @@ def test_names_that_are_not_known_or_not_names(prepare):
         "cifar1O", code=2, says="'cifar1O' is not known (nearest: cifar10): give your own data with --source"
     )
     prepare("../x", "--source", "x.npz", code=2, says="'../x' cannot be a dataset's name")
-    prepare("spiral", code=2, says="spiral is taken")
+    prepare("spiral", code=2, says="spiral and synthetic are taken")
     prepare(
         "x",
         "--source",
@@ -186,7 +190,7 @@ def test_names_that_are_not_known_or_not_names(prepare):
         "x", "--source", "torchvision:FakeData", code=2, says="torchvision:FakeData: cannot be read this way"
     )
     prepare("x", "--source", "torchvision:EMNIST", code=2, says="see emnist-byclass")
-    prepare("emnist", "--source", "x.npz", code=2, says="emnist is six datasets; give --source x.npz a name")
+    prepare("emnist", "--source", "x.npz", code=2, says="emnist the name of a published dataset")
 
 
 def test_what_is_there_is_verified_and_made_again_only_on_request(prepare):

@@ -60,7 +60,7 @@ def test_stale_segments_are_counted_once_per_host_with_the_command():
     left = (Segment("/dev/shm/mpich_shm_1_0", 3_000_000), Segment("/tmp/hpcfl-arena-x", 1_000_000))
     check(check_segments(job(3)), "ok", "no stale")
     finding = check_segments(job(3, segments=left))
-    check(finding, "warning", "2 segments, 4.0 MB", "on n0: rm /dev/shm/mpich_shm_1_0 /tmp/hpcfl-arena-x")
+    check(finding, "warning", "2 segments, 3.8 MiB", "on n0: rm /dev/shm/mpich_shm_1_0 /tmp/hpcfl-arena-x")
     odd = (Segment("/tmp/a; b/hpcfl-arena-x", 1), Segment("/tmp/a; b/hpcfl-arena-y", 1))
     check(
         check_segments(job(1, segments=odd)),

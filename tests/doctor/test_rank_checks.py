@@ -131,8 +131,16 @@ def test_devices(gpus, setting, level, words):
 
 def test_a_node_without_gpu_among_others():
     mixed = [replace(each, gpus=GpuInfo(2 * (each.host == "n0"))) for each in job(4, hosts=2)]
-    check(check_devices(mixed, "auto"), "warning", "ranks on n1 see no GPU")
+    check(check_devices(mixed, "auto"), "problem", "ranks on n1 see no GPU, others do")
     check(check_devices(mixed, "cuda"), "problem", "ranks on n1 see no GPU")
+
+
+def test_devices_of_different_types():
+    mixed = [
+        replace(each, gpus=GpuInfo(1, kind="cuda" if each.host == "n0" else "xpu"))
+        for each in job(4, hosts=2)
+    ]
+    check(check_devices(mixed, "auto"), "problem", "different types, cuda and xpu")
 
 
 def test_more_workers_than_clients_per_round():

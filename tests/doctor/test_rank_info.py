@@ -31,10 +31,11 @@ def test_a_trial_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_missing_or_a_file_is_told_apart(tmp_path):
+def test_for_a_directory_that_is_missing_the_nearest_one_is_tried(tmp_path):
     (tmp_path / "file").write_text("")
-    assert probe_output(tmp_path / "none" / "run.h5").missing
-    assert not probe_output(tmp_path / "file" / "run.h5").missing
+    output = probe_output(tmp_path / "none" / "deep" / "run.h5")
+    assert (output.trouble, output.directory) == ("", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert probe_output(tmp_path / "file" / "run.h5").trouble == "not a directory"
     assert "is a directory" in probe_output(tmp_path).trouble
 

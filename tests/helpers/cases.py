@@ -142,6 +142,15 @@ CASES = {
     "validation, networks": [
         *(*FEW, *VALIDATION, "method.name=tests.helpers.toy_algorithm:Toy", "models.list=['mlp_256']")
     ],
+    "deadline": [
+        *(*FEW, "federation.participation=6", "federation.rounds=5", "method.aggregate=ppa"),
+        *("system.profile=phones", "system.latency={median=1.0, sigma=1.0}", "system.deadline=0.8"),
+        *("system.late=keep", "system.failure=0.2", "system.availability=0.8"),
+    ],
+    "over-selection": [
+        *(*FEW, "federation.participation=4", "federation.rounds=4", "method.name=fedkd", "system.extra=3"),
+        *("system.profile=phones", "system.up={median=1.0, sigma=1.0}", "system.late=keep"),
+    ],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }
 
@@ -177,7 +186,7 @@ def prepare_images(root: Path) -> None:
     """Prepares the dataset `tiny` that some of the cases train on."""
     x, y = layouts.images(180, 16), np.arange(180) % 5
     np.savez(root / "tiny.npz", x=x, y=y)
-    assert list(prepare("tiny", str(root / "tiny.npz"), str(root), None, False))
+    assert list(prepare("tiny", str(root / "tiny.npz"), str(root)))
 
 
 def run_cases(directory: Path, root: Path) -> dict[str, int]:

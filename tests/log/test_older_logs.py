@@ -48,8 +48,8 @@ def test_floats_that_are_lacking_are_nan(older):
 def test_a_count_or_flag_that_is_lacking_is_one_sentence(older, path):
     with pytest.raises(BadInput, match=f"run.h5 has no {path}: its method, or the version of hpcfl"):
         read_log(older)[path]
-    with pytest.raises(KeyError):
-        read_log(older)["/round/never_declared"]
+    with pytest.raises(BadInput, match=r"has no /round/acc \(nearest: /round/accuracy\)"):
+        read_log(older)["/round/acc"]
 
 
 def test_commands_read_an_older_log(hpcfl):

@@ -283,7 +283,7 @@ def test_a_users_own_network(monkeypatch, tmp_path, name, says):
 
 @pytest.mark.parametrize(
     ("name", "shape", "says"),
-    [("cnn", (3, 8, 8), "cnn cannot"), ("resnet18", (2,), "resnet18 takes images, the data are points")],
+    [("cnn", (3, 8, 8), "cnn cannot"), ("resnet18", (2,), "resnet18 takes images, a sample here has")],
 )
 def test_samples_that_do_not_fit(name, shape, says):
     with pytest.raises(BadInput, match=says):

@@ -129,4 +129,4 @@ def test_runs_and_plans(hpcfl, tmp_path, monkeypatch):
     assert (run["/client/accuracy_head"] > 0).any()
     planned = hpcfl("plan", *chosen, "--set=data.root=.", "--set=models.head=linear", "-n3").output
     row = next(line for line in planned.splitlines() if line.startswith("mobilenet_v2_published"))
-    assert row.split()[-1] == "0.314"
+    assert row.split()[-2:] == ["314.0", "MFLOP"]

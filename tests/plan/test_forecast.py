@@ -31,7 +31,7 @@ def forecast(
     plan = plan_run(load_config(None, ["data.samples_per_class=200", *settings]))
     counted = costs(plan.architectures, plan.data.shape, *plan.dims, plan.config.train.batch_size, 256)
     machine = Machine(
-        ranks, nodes, devices, 4, int(memory * GIB), more.get("gpu"), more.get("shared", 8 * GIB)
+        ranks, nodes, devices, 4, int(memory * GIB), more.get("gpu"), more.get("shared", 8 * GIB), "cuda"
     )
     return Forecast(plan, counted, machine, program_bytes=(100, 7))
 
@@ -149,7 +149,7 @@ def test_adam_remembers_two_numbers_per_parameter():
 def test_warnings():
     assert warnings(forecast()) == []
     assert "node 0 needs" in warnings(forecast(memory=0.0001))[0]
-    assert "shared memory has 0.00 GiB" in warnings(forecast(shared=1000))[0]
+    assert "shared memory has 1000 B" in warnings(forecast(shared=1000))[0]
     assert "cuda:0 of node 0 needs" in warnings(forecast(devices=1, gpu=1000))[0]
     assert warnings(forecast("federation.participation=2")) == [
         "2 of 4 workers have no client to train in a round"
@@ -169,11 +169,13 @@ def test_the_command(hpcfl):
         "node 0",
         "a round: up",
         "training in a round takes about",
+        ", while rank 0 aggregates and refines for",
     ):
         assert word in said.output
     numbers = json.loads(hpcfl("plan", "-n", 5, "--set=data.samples_per_class=200", "--json").output)
     assert numbers["pools"][0]["ranks"] == [1, 2, 3, 4]
     assert numbers["round_seconds"] is None
+    assert numbers["server_seconds"] is None
     assert len(numbers["node_bytes"]) == 1
 
 
@@ -181,14 +183,13 @@ def test_the_command(hpcfl):
     ("arguments", "says"),
     [
         (["-n", "0"], "0 is not in the range"),
-        ([], "Missing option '-n'"),
         (["-n", "3", "--nodes", "4"], "--nodes 4: more than -n 3 ranks"),
         (["-n", "3", "--set", "models.group=resnet18"], "resnet18 takes images"),
         (["-n", "3", "none.toml"], "cannot read configuration none.toml"),
         (["-n", "3", "--memory", "nan"], "--memory nan: must be a number of GiB"),
         (["-n", "3", "--devices", "1", "--calibrate"], "--calibrate: there is no GPU here to try"),
         (["-n", "3", "--set", "models.pretrained.mlp_64=none.pt"], "none.pt: No such file"),
-        (["-n", "3", "--set", "runtime.device=cuda"], "this node has no CUDA device"),
+        (["-n", "3", "--set", "runtime.device=cuda"], "this node has no cuda device"),
     ],
 )
 def test_wrong_input(hpcfl, arguments, says):

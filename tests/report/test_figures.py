@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hpcfl.report.figures import clients, curves, gantt, lines, scaling, targets
+from hpcfl.report.figures import clients, curves, gantt, lines, planes, scaling, targets, values
 from hpcfl.report.figures.drawing import FigureData, NoData
 from hpcfl.report.figures.files import write_figure
-from hpcfl.report.figures.style import COLOURS, label_text, report_style, series_styles
+from hpcfl.report.figures.style import COLOURS, label_text, new_figure, report_style, series_styles
 from hpcfl.report.records import RunRecord, read_records
 from hpcfl.report.series import make_settings
 from hpcfl.report.verdict import make_verdict
@@ -126,3 +129,79 @@ def test_the_gantt_chart_has_a_bar_for_each_client_of_the_last_round(study):
     assert [(row[2], *row[4:]) for row in drawing.rows] == list(want)
     assert {row[1] for row in drawing.rows} == {0}
     assert (np.diff(sorted(run["/client/started"][-1])) > 0).all()
+
+
+def ranks_record(ranks: int, participants: int, seconds: float) -> RunRecord:
+    run = record("fedproto", HEAD, f"federation.participation={participants}", ranks=ranks)
+    return replace(run, summary=replace(run.summary, seconds=seconds))
+
+
+def test_strong_scaling_is_the_same_work_on_more_ranks():
+    """8 s with one worker (2 ranks), 2.5 s with four: speed-up 3.2; ideal are 2 s."""
+    drawing = scaling.strong_scaling(figure_data([ranks_record(2, 4, 8.0), ranks_record(5, 4, 2.5)]))
+    assert [row[1:] for row in drawing.rows] == [(1.0, 8.0, 1.0, 8.0), (4.0, 2.5, 3.2, 2.0)]
+
+
+def test_weak_scaling_is_as_much_work_for_each_worker():
+    """4 clients for one worker take 2 s, 8 for two 2.5 s: efficiency 0.8; 8 for four are other work."""
+    runs = [ranks_record(2, 4, 2.0), ranks_record(3, 8, 2.5), ranks_record(5, 8, 1.0)]
+    drawing = scaling.weak_scaling(figure_data(runs))
+    assert [row[1:] for row in drawing.rows] == [(1.0, 2.0, 1.0, 2.0), (2.0, 2.5, 0.8, 2.0)]
+    with pytest.raises(NoData, match="as many clients in a round for each worker"):
+        scaling.weak_scaling(figure_data(runs[1:]))
+
+
+def cloud(features: int) -> planes.Cloud:
+    """Two classes of six points each around two prototypes, far apart."""
+    random = np.random.default_rng(0)
+    proto_KD = np.zeros((2, features))
+    proto_KD[[0, 1], [0, 1]] = 10.0
+    class_N = np.repeat([0, 1], 6)
+    point_ND = proto_KD[class_N] + random.normal(scale=0.1, size=(12, features))
+    return planes.Cloud("local", point_ND, class_N, np.arange(12), proto_KD, np.ones(2, dtype=bool))
+
+
+@pytest.mark.parametrize("features", [2, 5])
+def test_the_plane_keeps_classes_apart(features):
+    """With two features places are the features; else those of t-SNE, nearer within than between classes."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    points = cloud(features)
+    place_N2, place_K2 = planes.place_in_plane(points)
+    assert (place_N2.shape, place_K2.shape) == ((12, 2), (2, 2))
+    within = np.linalg.norm(place_N2[:6] - place_N2[:6].mean(0), axis=1).max()
+    assert np.linalg.norm(place_N2[:6].mean(0) - place_N2[6:].mean(0)) > within
+    if features == 2:
+        np.testing.assert_array_equal(place_N2, points.point_ND)
+    assert planes.silhouette(points).startswith("silhouette 1.00")
+
+
+def test_without_scikit_learn_a_sentence_says_what_is_missing(monkeypatch):
+    for name in ("sklearn", "sklearn.manifold", "sklearn.metrics"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert planes.silhouette(cloud(2)) == "silhouette: needs scikit-learn"
+    data = figure_data([record("local", HEAD)])
+    with pytest.raises(NoData, match=r"need scikit-learn: pip install 'hpcfl\[report\]'"):
+        planes.draw_planes(data, lambda _: iter([cloud(5)]), "", "none")
+    assert len(planes.draw_planes(data, lambda _: iter([cloud(2)]), "", "none").rows) == 14
+
+
+def test_values_are_where_their_points_are():
+    """Two rounds of a line, placed from the upper left corner; a heatmap in two bytes a cell."""
+    data = figure_data([record("local", HEAD, rounds=(0.25, 0.5))])
+    drawing = curves.accuracy_by_round(data)
+    drawing.figure.draw_without_rendering()
+    [group] = values.figure_values(drawing.figure, {"series-local": "local"})
+    assert (group["series"], group["name"]) == ("series-local", "local, accuracy in %")
+    (x0, y0, first), (x1, y1, second) = group["at"]
+    assert (first, second) == ("round 1: 25", "round 2: 50")
+    assert x0 < x1
+    assert y0 > y1
+    figure, [panel] = new_figure(1)
+    cells_KM = np.array([[1.0, np.nan], [-2.0, 0.5]])
+    values.set_cells(panel.imshow(cells_KM), cells_KM, "client", "class", "samples")
+    figure.draw_without_rendering()
+    [heatmap] = values.figure_values(figure, {})
+    numbers = np.frombuffer(base64.b64decode(heatmap["cells"]), "<i2").reshape(heatmap["shape"])
+    np.testing.assert_allclose(
+        np.where(numbers == -32768, np.nan, numbers * heatmap["step"]), cells_KM, atol=1e-4
+    )

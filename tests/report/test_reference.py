@@ -6,10 +6,12 @@ import csv
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hpcfl.errors import BadInput
-from hpcfl.report.reference import read_reference, reference_table
+from hpcfl.report.reference import paper_table, reference_table
+from hpcfl.report.reference_file import read_reference
 from hpcfl.report.series import make_settings
 from tests.helpers.records import record
 
@@ -30,7 +32,7 @@ def rows(text: str, path: Path, *more: str) -> list[list[str]]:
     path.write_text(text)
     runs = [record("local", HEAD, f"seed={s}", rounds=(accuracy,)) for s, accuracy in ((0, 0.5), (1, 0.6))]
     runs += [record("fedproto", HEAD, *more, rounds=(0.7,))]
-    table = reference_table(read_reference(path), make_settings(runs))
+    table = reference_table(read_reference(path).numbers, make_settings(runs))
     return [[cell.text for cell in row] for row in table.rows]
 
 
@@ -69,8 +71,8 @@ def test_values_of_keys_are_compared_by_meaning(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "number = {}: Field required"),
-        ("number = []", "number = []: List should have at least 1 item"),
+        ("", "it has no [[number]] and no [[table]]"),
+        ("number = []", "it has no [[number]] and no [[table]]"),
         (ENTRY.format(method="local") + 'unit = "kB"', "unit = 'kB': accuracy has % or 1"),
         (ENTRY.format(method="local") + 'deviation = "2"', "number.0.deviation = '2'"),
         (ENTRY.format(method="local") + "deviation = -1.0", "number.0.deviation = -1.0"),
@@ -100,3 +102,40 @@ def test_the_report_has_the_table(hpcfl, study):
     assert "A &lt;b&gt; &amp; $x$, 2024" in Path("out/index.html").read_text()
     missing = hpcfl("report", "logs", "-o", "other", "--reference", "nothing.toml")
     assert (missing.exit_code, Path("other").exists()) == (2, False)
+
+
+def test_a_number_may_be_that_of_a_round(tmp_path):
+    """A row wins over its column, and a column over its table."""
+    path = tmp_path / "t.toml"
+    path.write_text(
+        """[[table]]
+name = "Table 3, part 1"
+caption = "Made up."
+match = { method.name = "local" }
+column = [
+    { name = "Sil.", measure = "silhouette", unit = "1", round = 2 },
+    { name = "last", measure = "silhouette", unit = "1" },
+    { name = "Acc.", measure = "accuracy", round = 1, decimals = 1 },
+    { name = "up", measure = "bytes_client", unit = "B", decimals = 0 },
+]
+row = [
+    { name = "a", values = [[0.1], [0.2], [50.0], [3]] },
+    { name = "b", round = 4, measure = "accuracy", unit = "%", values = [[1.0], [], [], []] },
+]
+"""
+    )
+    run = record("local", HEAD, "federation.participation=2", rounds=(0.5, 0.6, 0.7))
+    run.run.datasets["/round/silhouette_pooled"] = np.array([0.0, 0.25, np.nan])
+    published = read_reference(path).tables[0]
+    table = paper_table(published, make_settings([run]), small=False)
+    assert table is not None
+    assert table.name == "paper-table3part1"
+    assert [cell.text for cell in table.rows[1][2:]] == ["0.25", "0.25", "50.0", "20"]
+    assert [cell.text for cell in table.rows[4][2:]] == ["–", "–", "–", "–"]
+    assert "silhouette in 1, accuracy in %, bytes_client in B" in table.notes[0]
+
+
+def test_what_has_no_round_is_refused(tmp_path):
+    (tmp_path / "t.toml").write_text(ENTRY.format(method="local") + 'measure = "best"\nround = 3')
+    with pytest.raises(BadInput, match="round = 3: best is not measured after a round"):
+        read_reference(tmp_path / "t.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,6 +22,31 @@ from tests.helpers.runs import SHORT
 from tests.report.conftest import TITLE
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
+BLOCKS = {
+    "p",
+    "div",
+    "section",
+    "figure",
+    "table",
+    "ul",
+    "fieldset",
+    "h1",
+    "h2",
+    "h3",
+    "header",
+    "main",
+    "nav",
+}
+INTERACTIVE = {"a", "button", "input"}
+PARENTS = {
+    "tr": None,
+    "td": "tr",
+    "th": "tr",
+    "li": "ul",
+    "figcaption": "figure",
+    "legend": "fieldset",
+    "main": "body",
+}
 
 
 class Page(HTMLParser):
@@ -31,11 +57,16 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
+        self.data: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(attrs) == len(dict(attrs)), "an attribute twice"
+        assert not (tag in BLOCKS and {"p", "span", "a", "button", "label", "h1", "h2", "h3"} & {*self.open})
+        assert not (tag in INTERACTIVE and {"a", "button"} & {*self.open})
+        assert PARENTS.get(tag) in (None, self.open[-1] if self.open else None), f"{tag} in {self.open}"
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
@@ -47,6 +78,8 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.data.append(data)
         self.text += data
 
     def values(self, name: str) -> list[str]:
@@ -75,8 +108,10 @@ def test_the_page_loads_nothing(page):
 
 def test_the_only_script_is_the_one_that_the_policy_allows(report, page):
     text = (report[0] / "index.html").read_text("utf-8")
-    assert [tag for tag, _ in page.elements].count("script") == 1
-    script = text[text.index("<script>") + 8 : text.index("</script>")]
+    kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "script"]
+    assert {*kinds[:-1]} == {"application/json"}  # the values of the figures, which no browser runs
+    assert kinds[-1] is None
+    script = text[text.index("<script>") + 8 : text.rindex("</script>")]
     assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in text
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
 
@@ -107,6 +142,22 @@ def test_pictures_have_a_text_and_can_be_toggled(page):
     assert all(group in classes for group in groups)
 
 
+def test_figures_say_their_values(report, page):
+    """Accuracy by round: a point for each row of the CSV file, by series, within the picture."""
+    [values] = [json.loads(each) for each in page.data[:1]]
+    rows = list(csv.DictReader((report[0] / "figures" / "accuracy-by-round.csv").read_text().splitlines()))
+    assert sum(len(group["at"]) for group in values) == len(rows)
+    assert {group["series"] for group in values} == {"series-0", "series-local"}
+    [first] = [row for row in rows if row["method"] == "local" and row["setting"] == rows[0]["setting"]][:1]
+    [group] = [group for group in values if group["series"] == "series-local"][:1]
+    x, y, text = group["at"][0]
+    assert text.startswith(f"round {float(first['round']):.0f}: {100 * float(first['accuracy mean']):.4g}")
+    [box] = [each["viewbox"] for tag, each in page.elements if tag == "svg"][:1]
+    width, height = map(float, str(box).split()[2:])
+    assert 0 < x < width
+    assert 0 < y < height
+
+
 def test_every_figure_is_made_or_says_why_not(report, page):
     missing = page.text[page.text.index("What is missing, and why") :]
     made = []
@@ -121,8 +172,8 @@ def test_every_figure_is_made_or_says_why_not(report, page):
             assert (report[0] / "figures" / f"{entry.name}.pdf").read_bytes().startswith(b"%PDF")
         else:
             assert f"{entry.title}: no run" in missing
-    assert len(catalogue.FIGURES) - len(made) == 4
-    assert "Prototypes in the plane: no run has prototypes with two features (models.features = 2)" in missing
+    assert len(catalogue.FIGURES) - len(made) == 10
+    assert "Features in the plane: no run has saved test features (log.features_at)" in missing
 
 
 def test_the_configuration_of_a_run_is_beside_the_page(report, page, study):
@@ -138,11 +189,11 @@ def test_config_names_are_harmless_and_differ():
     assert config_names(runs) == ["configs/local.toml", "configs/local-2.toml"]
 
 
-def test_groups_of_a_series_get_a_class_and_an_escaped_title():
+def test_groups_of_a_series_get_a_class_and_ids_the_name_of_their_figure():
     svg = '<?xml?><!-- <b> --><svg width="1"><g id="series-0"><path id="a"/></g><use xlink:href="#a"/></svg>'
-    assert inline_svg(svg, "f", 'A "title"', {"series-0": "<script>"}) == (
+    assert inline_svg(svg, "f", 'A "title"') == (
         '<svg role="img" aria-label="A &#34;title&#34;" width="1"><g class="series-0">'
-        '<title>&lt;script&gt;</title><path id="f-a"/></g><use xlink:href="#f-a"/></svg>'
+        '<path id="f-a"/></g><use xlink:href="#f-a"/></svg>'
     )
 
 

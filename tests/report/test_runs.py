@@ -47,12 +47,13 @@ def test_what_a_run_needed_to_reach_an_accuracy(hpcfl):
     log = new_log(Path("run.h5"))
     for t, accuracy in enumerate([0.2, np.nan, 0.7, 0.5]):
         costs = {"round__bytes_up": 10**t, "round__bytes_down": 10 ** (t + 1), "round__seconds": 0.5}
+        costs |= {"virtual__seconds": 2.0, "virtual__joules": np.nan}
         add(log, accuracy, round__train_accuracy=t / 4, **costs)
     run = read_log("run.h5")
-    assert run.to_target(0.2) == ToTarget(1, 1, 10, 0.5)
-    assert run.to_target(0.6) == ToTarget(3, 111, 1110, 1.5)
+    assert run.to_target(0.2) == ToTarget(1, 1, 10, 0.5, 2.0)
+    assert run.to_target(0.6) == ToTarget(3, 111, 1110, 1.5, 6.0)
     assert run.to_target(0.71) is None
-    assert run.to_target(0.25, "/round/train_accuracy") == ToTarget(2, 11, 110, 1.0)
+    assert run.to_target(0.25, "/round/train_accuracy") == ToTarget(2, 11, 110, 1.0, 4.0)
     with pytest.raises(BadInput, match="/client/accuracy does not hold one value per round"):
         run.to_target(0.5, "/client/accuracy")
     log.close("finished")

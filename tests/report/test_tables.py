@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -119,16 +120,28 @@ def test_escapes_by_hand():
     assert escape_markdown("a|b<c>_d") == r"a\|b&lt;c&gt;\_d"
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(tmp_path):
-    import subprocess
+RULES = (
+    r"\IfFileExists{booktabs.sty}{\usepackage{booktabs}}"
+    r"{\let\toprule\hline\let\midrule\hline\let\bottomrule\hline}"
+)
+"""Of booktabs, which Debian's smallest LaTeX lacks."""
 
-    tables = "\n\n".join(to_latex(table(name)) for name in HOSTILE)
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{tables}\end{{document}}"
-    (tmp_path / "t.tex").write_text(document)
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path, report):
+    """Tables with hostile names, and all tables of a report."""
+    tables = [to_latex(table(name)) for name in HOSTILE]
+    files = sorted((report[0] / "tables").glob("*.tex"))
+    assert [file.stem for file in files] == ["accuracy", "results", "verdict"]
+    text = "\n\n".join([*tables, *(file.read_text() for file in files)])
+    (tmp_path / "t.tex").write_text(
+        rf"\documentclass{{article}}{RULES}\begin{{document}}\tiny {text}\end{{document}}"
+    )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+    assert "Output written on t.pdf" in done.stdout
 
 
 def test_a_study_is_exported_as_csv_and_latex(hpcfl, study, tmp_path):

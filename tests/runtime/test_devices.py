@@ -19,12 +19,12 @@ from hpcfl.runtime.devices import device_for, torch_threads
     ],
 )
 def test_the_device_follows_the_local_rank(setting, local_rank, count, device):
-    assert device_for(setting, local_rank, count) == device
+    assert device_for(setting, local_rank, "cuda", count) == device
 
 
 def test_cuda_where_there_is_none_is_bad_input():
-    with pytest.raises(BadInput, match="no CUDA device"):
-        device_for("cuda", 0, 0)
+    with pytest.raises(BadInput, match="no cuda device"):
+        device_for("cuda", 0, "cuda", 0)
 
 
 def test_the_start_of_a_rank_does_not_load_the_compiler_of_torch():

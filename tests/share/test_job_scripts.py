@@ -97,10 +97,12 @@ def test_submit_needs_no_copy(hpcfl, tmp_path, monkeypatch):
     (tmp_path / "bin" / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("CODE", "0")
-    said = hpcfl("study", "submit", "gamma", "--scale", "small", "-n3").output
+    said = hpcfl("study", "submit", "heterogeneity", "--scale", "small", "-n3").output
     assert said.splitlines()[-1] == "ended with 0", said
     (call,) = job.calls("hpcfl")
-    assert call.startswith("hpcfl 1: <study><run><gamma><--scale><small><--out><runs/gamma-small><--cell=")
+    assert call.startswith(
+        "hpcfl 1: <study><run><heterogeneity><--scale><small><--out><runs/heterogeneity-small><--cell="
+    )
     printed = shlex.split(said.splitlines()[2])
     assert printed[:2] == [f"HPCFL_JOBS={SHIPPED}", "sbatch"]
     assert str(SHIPPED / "study.sbatch") in printed
@@ -108,11 +110,11 @@ def test_submit_needs_no_copy(hpcfl, tmp_path, monkeypatch):
 
 def test_a_jobs_directory_goes_before_the_package(hpcfl):
     hpcfl("jobs")
-    said = hpcfl("study", "submit", "gamma", "--scale", "small", "--dry-run").output.splitlines()[2]
+    said = hpcfl("study", "submit", "heterogeneity", "--scale", "small", "--dry-run").output.splitlines()[2]
     assert said.startswith("sbatch ")
     assert " jobs/study.sbatch " in said
     Path("jobs/lib.sh").unlink()
-    done = hpcfl("study", "submit", "gamma", "--scale", "small", "--dry-run")
+    done = hpcfl("study", "submit", "heterogeneity", "--scale", "small", "--dry-run")
     assert done.exit_code == 2
     assert done.output == (
         "hpcfl: jobs/lib.sh is not there: submit from the directory above jobs/, set HPCFL_JOBS to its full "

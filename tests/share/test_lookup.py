@@ -25,7 +25,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_name_is_that_of_a_shipped_file():
     assert find_config("fedtgp") == CONFIGS / "fedtgp.toml"
     assert load_config("fedtgp").method.name == "fedtgp"
-    assert find_study("gamma") == STUDIES / "gamma.toml"
+    assert find_study("methods") == STUDIES / "methods.toml"
 
 
 def test_a_file_goes_first_and_a_directory_does_not():
@@ -66,7 +66,7 @@ def test_a_study_reads_its_base_beside_itself():
             ["study", "run", "scalabilty"],
             "scalabilty: No such file, and no shipped study has this name (nearest: scalability)",
         ),
-        (["study", "status", "gama"], "(nearest: gamma)"),
+        (["study", "status", "papers/fedtgp-tabel1"], "(nearest: papers/fedtgp-table1)"),
         (["study", "submit", "heterogenity"], "(nearest: heterogeneity)"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,

@@ -73,7 +73,7 @@ class Task:
 def make_earlier_dataset() -> None:
     """Prepares other images under the same name."""
     np.savez("own.npz", x=layouts.images(500, 6, seed=1), y=np.arange(500) % 4)
-    assert list(prepare("own", "own.npz", "root", None, False))
+    assert list(prepare("own", "own.npz", "root"))
     make_npz(IMAGES)
 
 

@@ -142,7 +142,14 @@ BAD: dict[str, tuple[str, str]] = {
         f"{BLOCK}grid.seed = {list(range(400))}\ngrid.partition.seed = {list(range(300))}",
         ": 120000 cells, before exclusions: more than 100000 are refused",
     ),
-    "small": (f"{BLOCK}[small]\ngrid.seed = [1]", ": [small]: unknown key grid"),
+    "small": (f"{BLOCK}[small]\ncells = [{{ seed = 1 }}]", ": [small]: unknown key cells"),
+    "rule": (f"{BLOCK}[[when]]\nset.seed = 1", ": when 1: if: names no key"),
+    "rule without effect": (f"{BLOCK}[[when]]\nif.seed = 1", ": when 1: sets nothing"),
+    "replacement": (
+        f"{BLOCK}[[small.replace]]\nif.sed = 1\nset.seed = 2",
+        ": [small] replace 1: if: unknown key sed",
+    ),
+    "base file": (f"base = 'no.toml'\n{BLOCK}", "no.toml: No such file or directory"),
     "small set": (f"{BLOCK}[small.set]\nsed = 1", ": [small] set: unknown key sed (nearest: seed)"),
     "small of a block": (f"{BLOCK}small.name = 'x'", ": block 'b', small: unknown key name"),
     "small grid": (

@@ -1,11 +1,15 @@
 """The studies in configs/studies: all their cells can run, at both scales."""
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
 
+from hpcfl.config.data import DataConfig
+from hpcfl.data import load
 from hpcfl.data.partition import partition
+from hpcfl.data.synthetic import synthetic
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.methods.baselines import BASELINES
 from hpcfl.methods.catalogue import PROTOTYPE_METHODS, method_spec
@@ -14,17 +18,22 @@ from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.study.study_file import read_study
 from tests.helpers.mpi import ROOT
 
-FILES = sorted((ROOT / "configs" / "studies").glob("*.toml"))
+STUDIES = ROOT / "configs" / "studies"
+FILES = sorted(STUDIES.glob("**/*.toml"))
 CLASSES = {
+    "spiral": 6,
     "cifar10": 10,
     "cifar40": 40,
     "cifar100": 100,
     "cifar100-20k": 100,
     "flowers102-squash": 102,
+    "flowers102-32px": 102,
     "tinyimagenet-train": 200,
     "fmnist": 10,
     "femnist-128": 62,
 }
+PAPERS = ("protonorm-", "fedtgp-", "fedorgp-", "sparse-", "fedsap-")
+"""Beginnings of the names of studies that are listed in docs/papers.md."""
 IMAGES = {"cifar40": 200, "cifar100": 600, "cifar100-20k": 200}
 """Images of each class, of the datasets that are dealt here."""
 
@@ -51,18 +60,27 @@ def test_every_cell_is_fine_and_the_file_says_how_many(path, scale):
     assert [cell.problem for cell in study.cells if cell.problem] == []
     opening = study.text.split("\nabout")[0]
     assert re.search(rf"\b{len(study.cells)} (cells|runs)\b", opening)
-    command = f"hpcfl study run {path.stem}"
+    command = f"hpcfl study run {path.relative_to(STUDIES).with_suffix('')}"
     assert (
         f"mpirun -n 3 {command} --scale small" if scale == "small" else f"mpirun -n 21 {command}\n"
     ) in opening
     if scale == "small":
         assert len(study.cells) < 500
-        assert {cell.settings["data.name"] for cell in study.cells} == {"spiral"}
+        assert {cell.settings["data.name"] for cell in study.cells} <= {"spiral", "synthetic"}
         assert max(cell.ranks or 1 for cell in study.cells) <= 3
 
 
+@cache
+def images(shape: tuple[int, ...], classes: int, number: int):
+    """Returns synthetic images, made once for all studies."""
+    return synthetic(DataConfig(name="synthetic", shape=[*shape], classes=classes, samples_per_class=number))
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_small_cells_can_be_dealt(path):
+def test_small_cells_can_be_dealt(path, monkeypatch):
+    monkeypatch.setattr(
+        load, "synthetic", lambda data: images(tuple(data.shape), data.classes, data.samples_per_class)
+    )
     for config in configs(path, "small"):
         assert len(plan_run(config).clients) == config.federation.clients
 
@@ -115,11 +133,15 @@ def test_scalability_has_what_it_promises():
 
 
 def test_the_page_says_what_is_so(tmp_path):
-    page = (ROOT / "docs" / "studies.md").read_text()
+    page, papers = ((ROOT / "docs" / name).read_text() for name in ("studies.md", "papers.md"))
     for path in FILES:
-        row = next(line for line in page.splitlines() if line.startswith(f"| [{path.name}]"))
         numbers = [len(read_study(path, scale).cells) for scale in ("full", "small")]
-        assert row.endswith(f"| {numbers[0]} | {numbers[1]} |")
+        if path.name.startswith(PAPERS) and not path.stem.endswith("-short"):
+            row = next(line for line in papers.splitlines() if f"`papers/{path.stem}`" in line)
+            assert f"| {numbers[0]} | {numbers[1]} |" in row, path.stem
+        else:
+            row = next(line for line in page.splitlines() if line.startswith(f"| [{path.name}]"))
+            assert row.endswith(f"| {numbers[0]} | {numbers[1]} |")
     (tmp_path / "studies").mkdir()
     (tmp_path / "fedproto.toml").write_text((ROOT / "configs" / "fedproto.toml").read_text())
     example = tmp_path / "studies" / "example.toml"

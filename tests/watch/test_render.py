@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
+from rich.console import Console
 
 from hpcfl.log.heartbeat import Heartbeat
 from hpcfl.log.reader import read_log
 from hpcfl.utils.formatting import format_duration, format_ranges
 from hpcfl.watch import command
 from hpcfl.watch.poller import WATCHED, LogPoller
-from hpcfl.watch.render import slowest, warnings_of
+from hpcfl.watch.render import render, slowest, warnings_of
 from hpcfl.watch.sparkline import BLOCKS, sparkline
 from hpcfl.watch.status import RunStatus, StatusTracker
 from tests.helpers.logs import HEARTBEAT, add, new_log, words
@@ -64,6 +67,17 @@ def test_the_picture_has_what_the_log_has(tmp_path):
     ):
         assert part in shown
     assert "silent" not in shown
+
+
+def test_no_number_is_cut_on_a_narrow_terminal(tmp_path):
+    add(new_log(tmp_path / "run.h5"))
+    status = RunStatus(read_log(tmp_path / "run.h5", WATCHED), HEARTBEAT, heartbeat_age=1.0)
+    console = Console(width=40, file=io.StringIO())
+    console.print(render(status, Path("run.h5"), 40))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(len(line) <= 40 for line in shown.splitlines())
+    assert "…" not in shown
+    assert re.search(r"log\s+0\.000", shown)
 
 
 def test_nothing_is_said_of_a_healthy_run(tmp_path):

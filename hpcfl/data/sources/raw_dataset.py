@@ -36,6 +36,8 @@ class RawDataset:
     writer_ids: np.ndarray | None = None
     """Writer of each sample, first of the train, then of the test samples; None: unknown."""
     writer_names: tuple[str, ...] = ()
+    split: Sequence[tuple[np.ndarray, ...]] | None = None
+    """By client: the indices of its train and test samples, train samples of all first; None: no split."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""User data: an .npz file, an image folder, or any dataset of torchvision."""
+"""User data: an image folder, or any dataset of torchvision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hpcfl.data.npz import read_npz
 from hpcfl.data.sources.fetch import SourceFiles
 from hpcfl.data.sources.raw_dataset import ArraySamples, ImageFiles, RawDataset, error_text, load_image
 from hpcfl.errors import BadInput, nearest
@@ -19,70 +18,6 @@ from hpcfl.utils.torchvision_loader import load_torchvision
 PREFIX = "torchvision:"
 TEST_FOLDERS = ("test", "val", "valid")
 GRAY = {"1", "L", "LA"}
-
-
-def npz_file(files: SourceFiles, path: Path) -> RawDataset:
-    """Opens an .npz file with `x` (uint8) and `y`, and optionally other arrays of KEYS."""
-    arrays = read_npz(path, str(path))
-    files.record(path)
-    if missing := sorted({"x", "y"} - arrays.keys()):
-        raise BadInput(f"{path} has no {' and no '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
-    suffixes = ("", "_test") if "x_test" in arrays else ("",)
-    for key in arrays:
-        if key not in KEYS or (key.endswith("_test") and key.removesuffix("_test") not in arrays):
-            raise BadInput(f"{path}: what is {key}? Known are {', '.join(KEYS)}")
-        if key.endswith("_test") and len(suffixes) == 1:
-            raise BadInput(f"{path} has {key}, but no x_test")
-    splits = [_check_split(path, arrays, suffix) for suffix in suffixes]
-    if len(splits) == 2 and splits[0].y.dtype.kind != splits[1].y.dtype.kind:
-        raise BadInput(f"{path}: y and y_test must both be integers, or both words")
-    if len(splits) == 2 and splits[0].x.shape[3:] != splits[1].x.shape[3:]:
-        raise BadInput(f"{path}: x and x_test must have equally many channels")
-    train = splits[0]
-    test = splits[1] if len(splits) == 2 else ArraySamples(train.x[:0], train.y[:0])
-    class_names = _class_names(path, arrays)
-    if "writer" not in arrays:
-        return RawDataset(train, test, class_names)
-    writers = np.concatenate([arrays[f"writer{suffix}"].astype(str) for suffix in suffixes])
-    writer_names, writer_ids = np.unique(writers, return_inverse=True)
-    return RawDataset(
-        train, test, class_names, writer_ids=writer_ids, writer_names=tuple(map(str, writer_names))
-    )
-
-
-KEYS = ("x", "y", "names", "writer", "x_test", "y_test", "writer_test")
-
-
-def _class_names(path: Path, arrays: dict[str, np.ndarray]) -> list[str] | None:
-    """Returns the names of the labels 0, 1, … if the file has them."""
-    if "names" not in arrays:
-        return None
-    names = arrays["names"]
-    if names.ndim != 1 or names.dtype.kind != "U":
-        raise BadInput(f"{path}: names must be one word for each of the labels 0, 1, …")
-    if arrays["y"].dtype.kind == "U":
-        raise BadInput(f"{path}: y has words already, names are those of whole numbers")
-    return [str(name) for name in names]
-
-
-def _check_split(path: Path, arrays: dict[str, np.ndarray], suffix: str) -> ArraySamples:
-    """Returns the images and labels of one split; raises BadInput if they, or its writers, do not fit."""
-    x = arrays[f"x{suffix}"]
-    if x.dtype == np.uint8 and x.ndim == 4 and x.shape[-1] not in (1, 3) and x.shape[1] in (1, 3):
-        x = x.transpose(0, 2, 3, 1)
-    shape = x.shape if x.ndim == 4 else (*x.shape, 1)
-    if x.dtype != np.uint8 or len(shape) != 4 or shape[3] not in (1, 3) or 0 in shape[1:]:
-        raise BadInput(
-            f"{path}: x{suffix} is {x.dtype} {'×'.join(map(str, x.shape))}; it must be uint8 images, "
-            "N × H × W or N × H × W × 1 or 3"
-        )
-    for key, what in ((f"y{suffix}", "label"), (f"writer{suffix}", "writer")):
-        values = arrays.get(key)
-        if values is None and (what == "label" or "writer" in arrays):
-            raise BadInput(f"{path} has no {key}")
-        if values is not None and (values.shape != (len(x),) or values.dtype.kind not in "iubU"):
-            raise BadInput(f"{path}: {key} must be one integer or word for each of the {len(x)} images")
-    return ArraySamples(x.reshape(shape), arrays[f"y{suffix}"])
 
 
 def image_folder(files: SourceFiles, top: Path) -> RawDataset:

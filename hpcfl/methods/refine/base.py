@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,20 +16,29 @@ from hpcfl.methods.context import MethodContext
 from hpcfl.methods.declarations import NoOptions
 from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.sphere import directions
+from hpcfl.utils.accelerator import to_host
 
 
 @dataclass
 class RefineStats:
-    """Statistics of a refinement in its last round."""
+    """Statistics of a refinement in its last round; numbers, or tensors before `with_values`."""
 
-    iterations: int = 0
+    iterations: Any = 0
     """Solver iterations, or SGD steps of the server."""
-    loss: float = math.nan
+    loss: Any = math.nan
     """Mean loss of the server's last epoch."""
-    delta: float = math.nan
+    delta: Any = math.nan
     """FedTGP's margin δ(t)."""
     distances: list[tuple[float, float, float]] = field(default_factory=list)
     """Minimum, mean and maximum pairwise distance before the first and after each iteration, if traced."""
+
+    def with_values(self, *values: Tensor) -> list[Tensor]:
+        """Returns values on the host, and turns statistics that are on a device into numbers with them."""
+        names = [name for name in ("iterations", "loss", "delta") if isinstance(getattr(self, name), Tensor)]
+        numbers = to_host(*(getattr(self, name) for name in names), *values)
+        for name, number in zip(names, numbers, strict=False):
+            setattr(self, name, number.item())
+        return numbers[len(names) :]
 
 
 class Refinement:
@@ -99,15 +108,21 @@ class OnSphere(Refinement):
     """Base of refinements that move the directions of the present classes; the result has length 1."""
 
     unit_length = True
+    on_host: ClassVar[bool] = False
+    """Whether it computes on the CPU: a few large steps, which a device does not speed up."""
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         self.stats = RefineStats()
         mask_KD = self.context.mask_KD
-        unit_PD = directions(new, last, self.context.seed, mask_KD)
+        if self.on_host:
+            parts = to_host(new.value_KD, new.present_K, last.value_KD, last.present_K)
+            new, last = Prototypes(*parts[:2]), Prototypes(*parts[2:])
+            mask_KD = None if mask_KD is None else mask_KD.cpu()
+        unit_PD, class_P = directions(new, last, self.context.seed, mask_KD)
         refined_KD = torch.zeros_like(new.value_KD)
-        refined_PD = self.separate(unit_PD, None if mask_KD is None else mask_KD[new.present_K])
-        refined_KD[new.present_K] = refined_PD.to(refined_KD.dtype)
-        return Prototypes(refined_KD, new.present_K)
+        refined_PD = self.separate(unit_PD, None if mask_KD is None else mask_KD[class_P])
+        refined_KD[class_P] = refined_PD.to(refined_KD.dtype)
+        return Prototypes(refined_KD, new.present_K).to(self.context.device)
 
     def separate(self, unit_PD: Tensor, mask_PD: Tensor | None) -> Tensor:
         """Returns directions that are farther apart, each within its mask."""

@@ -16,6 +16,7 @@ from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Refinement, RefineStats
 from hpcfl.methods.sphere import directions
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device
 
 
 def disjoint_dimensions(preference_KD: np.ndarray) -> np.ndarray:
@@ -61,9 +62,11 @@ class Nonnegative(Refinement):
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         self.stats = RefineStats()
+        unit_PD, class_P = directions(new, last, self.context.seed)
         direction_KD = torch.zeros_like(new.value_KD, dtype=torch.float64)
-        direction_KD[new.present_K] = directions(new, last, self.context.seed)
-        return Prototypes(self._nonnegative(direction_KD.cpu()).to(new.value_KD), new.present_K)
+        direction_KD[class_P] = unit_PD
+        refined_KD = self._nonnegative(direction_KD.cpu()).to(new.value_KD.dtype)
+        return Prototypes(to_device(refined_KD, new.value_KD.device), new.present_K)
 
     def _nonnegative(self, direction_KD: Tensor) -> Tensor:
         """Returns unit vectors on the dimensions that each class prefers by its direction."""

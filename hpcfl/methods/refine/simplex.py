@@ -68,6 +68,8 @@ def minimise_energy(unit_PD: Tensor, iterations: int = 500, stats: RefineStats |
 class Simplex(Thomson):
     """The regular simplex nearest to the round's means; for P > D + 1 Thomson followed by L-BFGS."""
 
+    on_host = True
+
     def separate(self, unit_PD: Tensor, mask_PD: Tensor | None = None) -> Tensor:
         if len(unit_PD) <= unit_PD.shape[1] + 1:
             return nearest_simplex(unit_PD)

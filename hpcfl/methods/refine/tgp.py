@@ -40,10 +40,16 @@ def separation(uploads: Sequence[Upload], margin: str) -> float:
     """
     centre = mean(uploads)
     if margin == "max-pair":
-        pairwise = distances(centre.value_KD[centre.present_K].double())
-        return pairwise.max().item() if len(pairwise) else math.nan
-    margins_K = margin_K(centre)
-    return margins_K[~margins_K.isnan()].max().item() if (~margins_K.isnan()).any() else math.nan
+        first_P, second_P = torch.triu_indices(
+            *2 * (len(centre.present_K),), 1, device=centre.value_KD.device
+        )
+        known = centre.present_K[first_P] & centre.present_K[second_P]
+        found = distances(centre.value_KD.double()).where(known, -math.inf)
+    else:
+        found = margin_K(centre)
+        found = found.where(~found.isnan(), -math.inf)
+    largest = found.max().item() if len(found) else -math.inf
+    return largest if largest > -math.inf else math.nan
 
 
 @declares(REFINEMENTS["tgp"])
@@ -55,7 +61,7 @@ class Tgp(TrainablePrototypes):
 
     @property
     def delta(self) -> float:
-        return 0.0 if math.isnan(self.stats.delta) else self.stats.delta
+        return 0.0 if math.isnan(self.stats.delta) else float(self.stats.delta)
 
     def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
         return contrastive(upload_BD, own_BK, proto_KD, self.delta)

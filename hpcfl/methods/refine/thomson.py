@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,47 @@ def span(unit_PD: Tensor) -> tuple[Tensor, Tensor]:
     return normalise(triangle_PP.T), basis_DP.T
 
 
+class Stopping:
+    """Counts iterations until the mean force is unchanged `patience` times in a row."""
+
+    def __init__(self, first: int, patience: int):
+        self.first, self.patience = first, patience
+        self.last: float | Tensor = math.nan
+        self.unchanged: int | Tensor = 0
+        self.iterations: int | Tensor = 0
+
+    def keep(self, new_PR: Tensor, old_PR: Tensor) -> Tensor:
+        """Returns the new directions, or the old ones after the last iteration."""
+        return new_PR
+
+    def stops(self, n: int, mean: Tensor) -> bool:
+        """Returns whether iteration n, with this mean force, is the last."""
+        rounded = round(mean.item(), DECIMALS)
+        self.unchanged = self.unchanged + 1 if n >= self.first and rounded == self.last else 0
+        self.last = rounded
+        self.iterations += 1
+        return bool(self.unchanged == self.patience)
+
+
+class StoppingOnDevice(Stopping):
+    """The same without waiting for the device: directions stay as they are after the last iteration."""
+
+    done: Tensor | None = None
+
+    def keep(self, new_PR: Tensor, old_PR: Tensor) -> Tensor:
+        return new_PR if self.done is None else torch.where(self.done, old_PR, new_PR)
+
+    def stops(self, n: int, mean: Tensor) -> bool:
+        rounded = torch.round(mean, decimals=DECIMALS)
+        if self.done is None:
+            self.done = torch.zeros_like(mean, dtype=torch.bool)
+        self.iterations = self.iterations + ~self.done
+        unchanged = (rounded == self.last) & (n >= self.first)
+        self.unchanged = (self.unchanged + 1) * unchanged
+        self.last, self.done = rounded, self.done | (self.unchanged == self.patience)
+        return False
+
+
 def thomson(
     unit_PD: Tensor,
     options: SolverOptions,
@@ -46,7 +89,10 @@ def thomson(
     c_PR, basis_RD = span(unit_PD) if mask_PD is None else (unit_PD, None)
     v_PR = torch.zeros_like(c_PR)
     tangential = options.stopping == "tangent"
-    last_mean, unchanged, first = None, 0, FIRST if tangential else FIRST + 1
+    first = FIRST if tangential else FIRST + 1
+    stopping = (Stopping if c_PR.device.type == "cpu" or trace else StoppingOnDevice)(
+        first, options.solver_patience
+    )
     for n in range(options.iterations):
         if trace:
             _record_distances(c_PR, stats)
@@ -55,14 +101,11 @@ def thomson(
             force_PR = force_PR * mask_PD
         lr = options.solver_lr * options.solver_decay ** (n // options.solver_decay_every)
         v_PR = options.solver_momentum * v_PR + lr * force_PR  # (12)
-        c_PR = normalise(c_PR + v_PR)  # (13), (14)
-        stats.iterations += 1
+        c_PR = stopping.keep(normalise(c_PR + v_PR), start_PR)  # (13), (14)
         stopping_PR = tangent(force_PR, start_PR) if tangential else force_PR
-        mean = round(stopping_PR.norm(dim=1).mean().item(), DECIMALS)
-        unchanged = unchanged + 1 if n >= first and mean == last_mean else 0
-        last_mean = mean
-        if unchanged == options.solver_patience:
+        if stopping.stops(n, stopping_PR.norm(dim=1).mean()):
             break
+    stats.iterations += stopping.iterations
     if trace:
         _record_distances(c_PR, stats)
     return c_PR if basis_RD is None else normalise(c_PR @ basis_RD)

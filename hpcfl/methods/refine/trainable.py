@@ -14,6 +14,7 @@ from hpcfl.methods.prototypes import Prototypes
 from hpcfl.methods.refine.base import Refinement
 from hpcfl.methods.refine.server_network import ServerNetwork
 from hpcfl.utils import seeds
+from hpcfl.utils.accelerator import to_device
 
 
 class TrainablePrototypes(Refinement):
@@ -52,16 +53,16 @@ class TrainablePrototypes(Refinement):
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         """Trains on the uploads of round t and returns all K classes; absent ones serve as negatives only."""
         self.skip_round()
-        options, rows = self.context.options, [upload.prototypes for upload in uploads]
-        upload_RD = torch.cat([each.value_KD[each.present_K] for each in rows]).double()
-        one_hot_KK = torch.eye(self.context.classes, dtype=torch.float64, device=upload_RD.device)
-        own_RK = torch.cat([one_hot_KK[each.present_K] for each in rows])
+        options, device = self.context.options, self.context.device
+        class_R, row_R = (to_device(each, device) for each in present_rows(uploads))
+        upload_RD = torch.cat([upload.prototypes.value_KD for upload in uploads])[row_R].double()
+        own_RK = torch.eye(self.context.classes, dtype=torch.float64, device=device)[class_R]
         lr = options["server_lr"] or self.context.lr
         batch_size = options["server_batch"] or self.context.batch_size
         total = upload_RD.new_zeros(())
         for epoch in range(options["server_epochs"]):
             shuffle = seeds.generator(self.context.seed, "server shuffle", t, epoch)
-            order_R = torch.from_numpy(shuffle.permutation(len(upload_RD))).to(upload_RD.device)
+            order_R = to_device(torch.from_numpy(shuffle.permutation(len(upload_RD))), device)
             batches = zip(
                 upload_RD[order_R].split(batch_size), own_RK[order_R].split(batch_size), strict=True
             )
@@ -71,5 +72,12 @@ class TrainablePrototypes(Refinement):
                 self.network.step(gradient_KD.float(), lr)
                 total.add_(loss, alpha=len(upload_BD))
                 self.stats.iterations += 1
-        self.stats.loss = total.item() / len(upload_RD)
+        self.stats.loss = total / len(upload_RD)
         return self._prototypes()
+
+
+def present_rows(uploads: Sequence[Upload]) -> tuple[Tensor, Tensor]:
+    """Returns the classes of all uploaded prototypes, and their rows among those of all classes."""
+    classes = [upload.class_R for upload in uploads]
+    starts = [u * len(upload.prototypes.present_K) for u, upload in enumerate(uploads)]
+    return torch.cat(classes), torch.cat([own + start for own, start in zip(classes, starts, strict=True)])

@@ -7,6 +7,7 @@ from matplotlib.colors import LogNorm
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
 from hpcfl.report.figures.style import add_legend, label_text, new_figure, plain_numbers, whole_numbers
+from hpcfl.report.figures.values import set_cells, set_texts
 from hpcfl.report.verdict import COUNTERPART, WORDS
 
 MAX_NUMBERS = 250
@@ -34,6 +35,7 @@ def class_heatmap(data: FigureData) -> Drawing:
     top = max(2, int(counts_MK.max()))
     values_KM = np.ma.masked_equal(counts_MK.T, 0)
     image = panel.imshow(values_KM, norm=LogNorm(1, top), cmap="Blues", aspect="auto", interpolation="none")
+    set_cells(image, counts_MK.T, "client", "class", "training samples")
     if counts_MK.size <= MAX_NUMBERS:
         for (i, k), count in np.ndenumerate(counts_MK):
             if count:
@@ -55,7 +57,9 @@ def class_bubbles(data: FigureData) -> Drawing:
     figure, [panel] = new_figure(1, height=float(np.clip(0.2 * counts_MK.shape[1], 1.4, 5)))
     i, k = np.nonzero(counts_MK)
     area = 160 * counts_MK[i, k] / counts_MK.max() * min(1.0, 20 / counts_MK.shape[0])
-    panel.scatter(i, k, s=area, color="#D55E00", alpha=0.75, linewidth=0)
+    bubbles = panel.scatter(i, k, s=area, color="#D55E00", alpha=0.75, linewidth=0)
+    cells = zip(i, k, counts_MK[i, k], strict=True)
+    set_texts(bubbles, [f"client {i}, class {k}: {count} training samples" for i, k, count in cells])
     panel.set(xlabel="client", ylabel="class", xlim=(-0.7, len(counts_MK) - 0.3))
     panel.set_ylim(-0.7, counts_MK.shape[1] - 0.3)
     whole_numbers(panel.xaxis, panel.yaxis)
@@ -81,13 +85,17 @@ def accuracy_per_client(data: FigureData) -> Drawing:
             label = label_text(delta.series.label) if n == 0 else None
             look = {**style, "linestyle": "", "markersize": 4, "markeredgewidth": 0}
             panel = axes[kinds.index(delta.inference)]
-            panel.plot(100 * alone_M, 100 * one_M, label=label, alpha=0.75, **look)
-            values = enumerate(zip(one_M.tolist(), alone_M.tolist(), strict=True))
+            [points] = panel.plot(100 * alone_M, 100 * one_M, label=label, alpha=0.75, **look)
+            values = list(enumerate(zip(one_M.tolist(), alone_M.tolist(), strict=True)))
+            where = f"seed {one.seeds[0]}, {delta.series.label}"
+            texts = [f"client {i}, {where}: {a:.2%}, local {b:.2%}" for i, (a, b) in values]
+            set_texts(points, texts)
             rows += [(delta.series.label, delta.inference, one.seeds[0], i, *pair) for i, pair in values]
     for panel, inference in zip(axes, kinds, strict=True):
         low = max(-3.0, min(panel.get_xlim()[0], panel.get_ylim()[0]))
-        panel.plot([low, 103], [low, 103], color="black", linewidth=0.7, zorder=1)
-        panel.set(xlim=(low, 103), ylim=(low, 103), aspect="equal", title=f"by {WORDS[inference]}")
+        ends = [low, min(103.0, max(panel.get_xlim()[1], panel.get_ylim()[1]))]
+        panel.plot(ends, ends, color="black", linewidth=0.7, zorder=1)
+        panel.set(xlim=ends, ylim=ends, aspect="equal", title=f"by {WORDS[inference]}")
         panel.set(xlabel="local, accuracy in %", ylabel="method, accuracy in %")
     add_legend(figure, axes)
     sentence = (

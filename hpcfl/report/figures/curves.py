@@ -11,8 +11,9 @@ from matplotlib.ticker import FuncFormatter
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, curve, mean_and_spread, shown
 from hpcfl.report.figures.style import (
     add_legend,
-    draw_band,
+    draw_mean,
     label_text,
+    logarithmic_x,
     new_figure,
     title_text,
     whole_numbers,
@@ -41,6 +42,7 @@ COSTS: dict[str, tuple[str, Callable[[Sequence[RunRecord]], np.ndarray]]] = {
     "bytes": ("B up and down", bytes_so_far),
     "seconds": ("seconds", seconds_so_far),
 }
+VIRTUAL = "virtual seconds", lambda records: curve(records, "/virtual/seconds").cumsum(1)
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 
 
@@ -75,34 +77,43 @@ def accuracy_by_seconds(data: FigureData) -> Drawing:
     return _accuracy(data, "seconds", "What accuracy costs in time on the machine that ran it.")
 
 
+def accuracy_by_virtual_time(data: FigureData) -> Drawing:
+    """The same on the devices that are simulated."""
+    if all(np.isnan(VIRTUAL[1](shown(s))).any() for setting in data.settings for s in setting.series):
+        raise NoData("no run has a virtual clock ([system], or hpcfl clock)")
+    return _accuracy(
+        data, "virtual seconds", "What accuracy costs in time on the devices that are simulated."
+    )
+
+
 def _accuracy(data: FigureData, cost: str, sentence: str) -> Drawing:
     """Returns a panel for each setting with a line for each series."""
-    name, cost_of = COSTS[cost]
+    name, cost_of = VIRTUAL if cost == "virtual seconds" else COSTS[cost]
     figure, axes = new_figure(len(data.panels), sharey=True)
     rows: list[tuple[object, ...]] = []
     for panel, setting in zip(axes, data.panels, strict=True):
         for series in setting.series:
             accuracy = curve(shown(series), "/round/accuracy")
-            evaluated = ~np.isnan(accuracy).any(0)
+            costs = cost_of(shown(series)).mean(0)
+            evaluated = ~np.isnan(accuracy).any(0) & ~np.isnan(costs)
             if not evaluated.any():
                 continue
             mean, spread = mean_and_spread(accuracy[:, evaluated])
-            x = cost_of(shown(series)).mean(0)[evaluated]
+            x = costs[evaluated]
             style = data.styles[series.label]
-            label = label_text(series.label)
-            if cost == "bytes" and x[-1] == 0:
+            if x[-1] == 0:  # no traffic, or infinitely fast devices
                 line = {key: style[key] for key in ("color", "linestyle", "gid")}
-                panel.axhline(100 * mean[-1], label=label, **line)
+                panel.axhline(100 * mean[-1], label=label_text(series.label), **line)
             else:
-                every = max(1, len(x) // 8)
-                panel.plot(x, 100 * mean, label=label, markevery=every, **style)
-                draw_band(panel, x, 100 * mean, 100 * spread, style)
+                draw_mean(panel, x, 100 * mean, 100 * spread, series.label, style)
             rows += [
                 (setting.name, series.label, *map(float, row)) for row in zip(x, mean, spread, strict=True)
             ]
         panel.set(title=title_text(setting.name, len(data.panels)))
         if cost == "rounds":
             whole_numbers(panel.xaxis)
+        if cost == "virtual seconds":
+            logarithmic_x(panel)
         panel.margins(x=0.02)
     axis_unit(axes, name)
     if not rows:

@@ -64,6 +64,11 @@ class FigureData:
         """Returns which setting a figure of one shows, as the end of a sentence."""
         return f" Setting: {one_line(self.main.name)}." if self.main.name else ""
 
+    def first(self, number: int) -> str:
+        """Returns that a figure shows the first of several series, and of which setting."""
+        left = len(self.main.series) > number
+        return (f" The first {number} methods that have it." if left else "") + self.where()
+
     def left_out(self) -> str:
         """Returns how many settings have no panel, as the end of a sentence."""
         left = len(self.settings) - len(self.panels)

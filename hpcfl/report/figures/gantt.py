@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
 from hpcfl.report.figures.style import COLOURS, HATCHES, add_legend, label_text, new_figure, whole_numbers
+from hpcfl.report.figures.values import set_texts
 
 PATHS = ("/client/rank", "/client/started", "/client/seconds")
 MAX_SERIES = 4
@@ -43,20 +44,21 @@ def training_of_clients(data: FigureData) -> Drawing:
             name = None if n in labelled else label_text(architecture_M[i])
             labelled.add(n)
             place = {"left": started_M[i], "height": 0.8, "edgecolor": "white", "linewidth": 0.4}
-            panel.barh(rank_M[i], seconds_M[i], label=name, **place, **look)
+            [bar] = panel.barh(rank_M[i], seconds_M[i], label=name, **place, **look)
+            text = f"client {i} ({architecture_M[i]}), rank {rank_M[i]}: {seconds_M[i]:.3g} s"
+            set_texts(bar, [f"{text}, from {started_M[i]:.3g} s on"])
             if seconds_M[i] > MIN_WIDTH * end:
                 middle = (started_M[i] + seconds_M[i] / 2, rank_M[i])
-                panel.annotate(str(i), middle, ha="center", va="center", fontsize=5)
+                ink = "white" if look["color"] == COLOURS[0] else "black"
+                panel.annotate(str(i), middle, ha="center", va="center", fontsize=5, color=ink)
             times = (float(started_M[i]), float(seconds_M[i]))
             rows.append((label, int(rank_M[i]), int(i), architecture_M[i], *times))
-        panel.set(title=label_text(label), ylabel="rank")
+        panel.set(title=label_text(label), ylabel="rank", gid=data.styles[label]["gid"])
         panel.set_ylim(rank_M.max() + 0.6, rank_M[trained].min() - 0.6)
         panel.grid(visible=False, axis="y")
         whole_numbers(panel.yaxis)
     axes[-1].set(xlabel="seconds since the round's broadcast", xlim=(0, None))
     add_legend(figure, axes)
     sentence = "Which rank trained which client in the last round, and when: gaps are ranks that wait."
-    if len(data.main.series) > len(found):
-        sentence += f" The first {len(found)} methods that have it."
     columns = ("method", "rank", "client", "network", "started", "seconds")
-    return Drawing(figure, sentence + data.where(), columns, rows)
+    return Drawing(figure, sentence + data.first(len(found)), columns, rows)

@@ -11,8 +11,7 @@ from matplotlib.ticker import NullFormatter
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, mean_and_spread, shown
 from hpcfl.report.figures.style import (
     add_legend,
-    draw_band,
-    label_text,
+    draw_mean,
     new_figure,
     plain_numbers,
     whole_numbers,
@@ -37,6 +36,15 @@ LOSSES = (
     Panel("proxy", "/round/loss_proxy"),
     Panel("consistency", "/round/loss_consistency"),
     Panel("distillation", "/round/loss_distill"),
+    Panel("variance", "/round/loss_variance"),
+    Panel("uniformity", "/round/loss_uniformity"),
+    Panel("on generated features", "/round/loss_generated"),
+    Panel("contrast of features", "/round/loss_high"),
+    Panel("contrast of the lower level", "/round/loss_low"),
+    Panel("soft labels", "/round/loss_soft"),
+    Panel("from the auxiliary network", "/round/loss_mutual"),
+    Panel("of the auxiliary network", "/round/loss_auxiliary"),
+    Panel("mapped features", "/round/loss_features"),
     Panel("weight λ", "/round/weight"),
 )
 GRADIENTS = (
@@ -106,9 +114,7 @@ def _lines(data: FigureData, panels: Sequence[Panel], sentence: str) -> Drawing:
         axis = axes[known.index(panel)]
         rounds = np.flatnonzero(~np.isnan(found).any(0))
         mean, spread = mean_and_spread(found[:, rounds])
-        style = data.styles[label]
-        axis.plot(rounds + 1, mean, label=label_text(label), markevery=max(1, len(rounds) // 6), **style)
-        draw_band(axis, rounds + 1, mean, spread, style)
+        draw_mean(axis, rounds + 1, mean, spread, label, data.styles[label])
         numbers = zip((rounds + 1).tolist(), mean.tolist(), spread.tolist(), strict=True)
         rows += [(panel.title, label, *row) for row in numbers]
     for panel, axis in zip(known, axes, strict=True):

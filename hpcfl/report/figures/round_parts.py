@@ -6,7 +6,16 @@ import numpy as np
 
 from hpcfl.log.schema import ROUND_PARTS
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, curve, shown
-from hpcfl.report.figures.style import COLOURS, HATCHES, MAX_LABEL, add_legend, label_text, new_figure
+from hpcfl.report.figures.style import (
+    COLOURS,
+    HATCHES,
+    add_legend,
+    label_rows,
+    label_text,
+    new_figure,
+    whole_numbers,
+)
+from hpcfl.report.figures.values import set_texts
 
 PART_WORDS = {"comm": "communicate", "refine": "aggregate, refine"}
 
@@ -24,30 +33,22 @@ def parts_of_a_round(data: FigureData) -> Drawing:
         )
         if np.isnan(parts).all():
             continue
-        left = 0.0
+        left, gid = 0.0, data.styles[series.label]["gid"]
         for seconds, part, hatch, colour in zip(parts, ROUND_PARTS, HATCHES, COLOURS, strict=False):
             label = PART_WORDS.get(part, part) if not labels else None
             width = float(np.nan_to_num(seconds))
-            panel.barh(
-                len(labels),
-                width,
-                left=left,
-                height=0.65,
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                label=label,
-            )
+            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "gid": gid}
+            [bar] = panel.barh(len(labels), width, left=left, height=0.65, label=label, **look)
+            set_texts(bar, [f"{series.label}, {PART_WORDS.get(part, part)}: {width:.3g} s"])
             left += width
         total = float(curve(records, "/round/seconds").mean())
-        panel.annotate(f" {total:.3g} s", (left, len(labels)), va="center", fontsize=6.5)
-        labels.append(label_text(series.label)[:MAX_LABEL])
+        panel.annotate(f" {total:.3g} s", (left, len(labels)), va="center", fontsize=6.5, gid=gid)
+        labels.append(series.label)
         rows.append((series.label, *map(float, parts), total))
     if not rows:
         raise NoData("no run has a finished round")
     panel.set(xlabel="seconds per round")
-    panel.set_yticks(range(len(labels)), labels)
-    panel.set_ylim(len(labels) - 0.5, -0.5)
+    label_rows(panel, labels, data.styles)
     panel.margins(x=0.15)
     panel.grid(visible=False, axis="y")
     add_legend(figure, [panel])
@@ -69,7 +70,15 @@ def parts_over_rounds(data: FigureData) -> Drawing:
         parts = np.nan_to_num(parts)
         rounds = np.arange(1, parts.shape[1] + 1)
         names = [PART_WORDS.get(part, part) for part in ROUND_PARTS]
-        panel.stackplot(rounds, parts, labels=names, colors=COLOURS[: len(parts)])
+        areas = panel.stackplot(rounds, parts, labels=names, colors=COLOURS[: len(parts)])
+        for area, hatch in zip(areas, HATCHES, strict=False):
+            area.set(hatch=hatch, edgecolor="white", linewidth=0)
+        whole_numbers(panel.xaxis)
+        bars = panel.bar(rounds, parts.sum(0), width=1, alpha=0)  # invisible, for their texts
+        for t, bar in enumerate(bars):
+            words = ", ".join(f"{n} {s:.3g}" for n, s in zip(names, parts[:, t], strict=True))
+            set_texts(bar, [f"{series.label}, round {t + 1}, seconds: {words}"])
+        panel.set_gid(data.styles[series.label]["gid"])
         panel.set(title=label_text(series.label), xlim=(1, len(rounds)), ylim=(0, None))
         if i % 3 == 0:
             panel.set_ylabel("seconds")
@@ -78,4 +87,4 @@ def parts_over_rounds(data: FigureData) -> Drawing:
         rows += [(series.label, int(t), *map(float, parts[:, t - 1])) for t in rounds]
     add_legend(figure, axes)
     sentence = "Seconds of each part in every round of the first seed; look for parts that grow."
-    return Drawing(figure, sentence + data.where(), ("method", "round", *ROUND_PARTS), rows)
+    return Drawing(figure, sentence + data.first(len(chosen)), ("method", "round", *ROUND_PARTS), rows)

@@ -13,6 +13,7 @@ from hpcfl.report.figures.style import add_legend, label_text, new_figure, whole
 from hpcfl.report.series import Series
 from hpcfl.report.table_formats import one_line
 
+PARTICIPATION = "federation.participation"
 MEASURES: dict[str, Callable[[Summary], float]] = {
     "accuracy in %": lambda each: 100 * each.accuracy,
     "seconds per round": lambda each: each.seconds,
@@ -39,34 +40,53 @@ def by_clients(data: FigureData) -> Drawing:
 
 def by_participation(data: FigureData) -> Drawing:
     sentence = "What it costs and gives if more clients take part in a round, all else equal."
-    return _draw(data, "federation.participation", "clients per round", sentence)
+    return _draw(data, PARTICIPATION, "clients per round", sentence)
 
 
 def strong_scaling(data: FigureData) -> Drawing:
-    """Seconds of a round and speed-up against workers, for the same work, with the ideal line."""
+    """Seconds of a round and speed-up against workers, for the same work."""
     lines, words = _most_lines(_lines(data, "ranks"))
     if not lines:
         raise NoData("no runs differ in the number of ranks alone")
+    sentence = "The same work on more workers (strong scaling)."
+    return _ranks(data, lines, "speed-up", sentence, words)
+
+
+def weak_scaling(data: FigureData) -> Drawing:
+    """Seconds of a round and efficiency against workers, with as many clients in a round for each worker."""
+    lines, words = _most_lines(_lines(data, "ranks", with_participation=True))
+    if not lines:
+        raise NoData("no runs have other ranks and as many clients in a round for each worker")
+    sentence = "The same work for each worker, on more workers (weak scaling)."
+    return _ranks(data, lines, "efficiency", sentence, words)
+
+
+def _ranks(data: FigureData, lines: Sequence[Line], gain: str, sentence: str, words: str) -> Drawing:
+    """Returns seconds of a round, and the speed-up or efficiency, with their ideal lines."""
     figure, axes = new_figure(2, columns=2)
     rows: list[tuple[object, ...]] = []
+    cores: set[str] = set()
+    is_weak = gain == "efficiency"
     for line in lines:
         workers = np.maximum(1, np.array(line.x) - 1)  # rank 0 is the server
         seconds = np.array([np.mean([r.summary.seconds for r in shown(series)]) for series in line.series])
-        speedup = workers[0] * seconds[0] / seconds
-        for panel, values in zip(axes, (seconds, speedup), strict=True):
-            panel.plot(workers, values, label=label_text(line.label), **data.styles[line.label])
-        rows += [(line.label, *map(float, row)) for row in zip(workers, seconds, speedup, strict=True)]
+        gains = seconds[0] / seconds * (1 if is_weak else workers[0])
+        ideal = seconds[0] * (np.ones(len(workers)) if is_weak else workers[0] / workers)
+        style = data.styles[line.label]
+        for panel, values in zip(axes, (seconds, gains), strict=True):
+            panel.plot(workers, values, label=label_text(line.label), **style)
+        axes[0].plot(workers, ideal, color=style["color"], linewidth=1, linestyle=":", gid=style["gid"])
+        rows += [(line.label, *map(float, row)) for row in zip(workers, seconds, gains, ideal, strict=True)]
+        cores |= {str(r.run.attributes.get("cores", "?")) for s in line.series for r in s.records}
     most = max(max(line.x) - 1 for line in lines)
-    axes[1].plot([1, most], [1, most], color="black", linewidth=0.8, label="ideal")
-    for panel, name in zip(axes, ("seconds per round", "speed-up"), strict=True):
+    axes[1].plot([1, most], [1, 1 if is_weak else most], color="black", linewidth=0.8, label="ideal")
+    for panel, name in zip(axes, ("seconds per round", gain), strict=True):
         panel.set(xlabel="workers", ylabel=name, ylim=(0, None))
         whole_numbers(panel.xaxis)
     add_legend(figure, axes)
-    cores = {
-        str(r.run.attributes.get("cores", "?")) for line in lines for s in line.series for r in s.records
-    }
-    sentence = f"The same work on more workers, and the ideal line; cores: {', '.join(sorted(cores))}."
-    return Drawing(figure, sentence + words, ("method", "workers", "seconds per round", "speed-up"), rows)
+    sentence += f" Dotted: ideal seconds. Cores: {', '.join(sorted(cores))}."
+    columns = ("method", "workers", "seconds per round", gain, "ideal seconds")
+    return Drawing(figure, sentence + words, columns, rows)
 
 
 def _draw(data: FigureData, key: str, name: str, sentence: str) -> Drawing:
@@ -86,6 +106,7 @@ def _draw(data: FigureData, key: str, name: str, sentence: str) -> Drawing:
             bars = panel.errorbar(
                 line.x, means[-1], deviations, label=label_text(line.label), capsize=2, **style
             )
+            vars(bars.lines[0])["spread"] = deviations
             for part in bars.get_children():
                 part.set_gid(style["gid"])
         rows += [(line.label, *row) for row in zip(line.x, *means, strict=True)]
@@ -95,23 +116,30 @@ def _draw(data: FigureData, key: str, name: str, sentence: str) -> Drawing:
     return Drawing(figure, sentence + words, ("method", name, *MEASURES), rows)
 
 
-def _lines(data: FigureData, key: str) -> list[Line]:
-    """Returns the series whose settings differ in one key alone, as lines with at least two points."""
+def _lines(data: FigureData, key: str, with_participation: bool = False) -> list[Line]:
+    """Returns the series whose settings differ in one key alone, as lines with at least two points.
+
+    With `with_participation` the clients may differ too, but in a round they are as many for each worker.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[tuple[float, Series]]] = {}
+    left_out = {key, PARTICIPATION, "federation.clients"} if with_participation else {key}
     for series in (series for setting in data.settings for series in setting.series):
         record = shown(series)[0]
-        values = record.settings()
-        if key in values and record.run.rounds_done:
-            x = record.run.config.federation.per_round if key == "federation.participation" else values[key]
-            rest = tuple((name, str(value)) for name, value in values.items() if name != key)
-            groups.setdefault(rest, []).append((float(x), series))
+        ranks, per_round = int(record.run.attributes.get("ranks", 1)), record.run.config.federation.per_round
+        values = record.given_settings() | ({"ranks": ranks} if key == "ranks" else {})
+        if record.run.rounds_done:
+            x = per_round if key == PARTICIPATION else values[key]
+            others = [(name, str(value)) for name, value in values.items() if name not in left_out]
+            if with_participation:
+                others.append(("clients per worker", f"{per_round / max(1, ranks - 1):g}"))
+            groups.setdefault(tuple(others), []).append((float(x), series))
     lines = []
     for rest, points in groups.items():
         if len({x for x, _ in points}) > 1:
             points.sort(key=lambda point: point[0])
-            others = {name: text for name, text in rest if not name.startswith(("method.", "log."))}
+            rest_but_method = {name: text for name, text in rest if not name.startswith(("method.", "log."))}
             xs, all_series = zip(*points, strict=True)
-            lines.append(Line(points[0][1].label, others, xs, all_series))
+            lines.append(Line(points[0][1].label, rest_but_method, xs, all_series))
     return lines
 
 

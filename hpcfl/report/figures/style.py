@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from hpcfl.report.table_formats import one_line
 
@@ -92,12 +92,22 @@ def label_text(label: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def draw_band(
-    panel: Axes, x: np.ndarray, mean: np.ndarray, spread: np.ndarray, style: dict[str, Any]
+def draw_mean(
+    panel: Axes, x: np.ndarray, mean: np.ndarray, spread: np.ndarray, label: str, style: dict[str, Any]
 ) -> None:
-    """Draws mean ± spread as a band in the colour of its line."""
+    """Draws the mean over seeds as a line with some markers, and mean ± spread as a band in its colour."""
+    [line] = panel.plot(x, mean, label=label_text(label), markevery=max(1, len(x) // 8), **style)
+    vars(line)["spread"] = spread
     look = {"color": style["color"], "gid": style["gid"], "alpha": 0.2, "linewidth": 0}
     panel.fill_between(x, mean - spread, mean + spread, **look)
+
+
+def label_rows(panel: Axes, labels: Sequence[str], styles: Mapping[str, dict[str, Any]]) -> None:
+    """Labels the rows of a chart of bars, from above to below."""
+    panel.set_yticks(range(len(labels)), [label_text(label) for label in labels])
+    for text, label in zip(panel.get_yticklabels(), labels, strict=True):
+        text.set_gid(styles[label]["gid"])
+    panel.set_ylim(len(labels) - 0.5, -0.5)
 
 
 def plain_numbers() -> FuncFormatter:
@@ -108,7 +118,7 @@ def plain_numbers() -> FuncFormatter:
 def whole_numbers(*axes: Axis) -> None:
     """Puts ticks at whole numbers only."""
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def title_text(title: str, columns: int = 3) -> str:
@@ -133,8 +143,16 @@ def new_figure(
     return figure, found[:panels]
 
 
+def logarithmic_x(panel: Axes) -> None:
+    """Makes the horizontal axis logarithmic, with plain numbers, because text is never read as formulas."""
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1.0,), numticks=5))
+    panel.xaxis.set_major_formatter(plain_numbers())
+    panel.xaxis.set_minor_formatter(NullFormatter())
+
+
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Puts one legend for all panels above them."""
+    """Puts one legend for all panels above them; the figure grows by its rows."""
     entries: dict[str, Any] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -142,4 +160,5 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     if entries:
         longest = max(map(len, entries))
         columns = max(1, min(len(entries), int(figure.get_figwidth() * 16) // (longest + 6)))
+        figure.set_figheight(figure.get_figheight() + 0.16 * (-(-len(entries) // columns) - 1))
         figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)

@@ -6,7 +6,8 @@ import numpy as np
 
 from hpcfl.report.figures.curves import COSTS, axis_unit
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, curve, shown
-from hpcfl.report.figures.style import label_text, new_figure
+from hpcfl.report.figures.style import label_rows, new_figure
+from hpcfl.report.figures.values import set_texts
 from hpcfl.report.series import Series, Setting
 from hpcfl.utils.formatting import format_bytes
 
@@ -49,19 +50,21 @@ def costs_to_target(data: FigureData) -> Drawing:
             text = format_bytes(means[-1]) if name == "bytes" else f"{means[-1]:.3g}"
             if values:
                 look = {key: data.styles[series.label][key] for key in ("color", "gid")}
-                panel.barh(i, means[-1], height=0.65, **look)
+                [bar] = panel.barh(i, means[-1], height=0.65, **look)
+                set_texts(bar, [f"{series.label}: {text}{'' if name == 'bytes' else ' ' + name}"])
                 panel.plot(values, [i] * len(values), "|", color="#444444", markersize=6, gid=look["gid"])
             place = (max(values, default=0.0), i)
             text = text if values else "not reached"
-            panel.annotate(text, place, (4, 0), textcoords="offset points", va="center", fontsize=6.5)
+            look = {"textcoords": "offset points", "va": "center", "fontsize": 6.5}
+            panel.annotate(text, place, (4, 0), gid=data.styles[series.label]["gid"], **look)
         rows.append((series.label, f"{len(costs['rounds'])} of {len(shown(series))}", *means))
-    for panel, (name, _) in zip(axes, COSTS.values(), strict=True):
+    for panel, (cost, (name, _)) in zip(axes, COSTS.items(), strict=True):
         panel.margins(x=0.3)
-        panel.set_xlim(left=0)
+        is_free = not any(value for costs in found for value in costs[cost])
+        panel.set_xlim(0, 1 if is_free else None)
         panel.grid(visible=False, axis="y")
         axis_unit([panel], "rounds" if name == "round" else name)
-    axes[0].set_yticks(range(len(found)), [label_text(series.label) for series in setting.series])
-    axes[0].set_ylim(len(found) - 0.5, -0.5)
+    label_rows(axes[0], [series.label for series in setting.series], data.styles)
     source = f"{OF_BEST:.0%} of the best" if data.target is None else "--target"
     sentence = f"What each method needs to reach an accuracy of {target:.1%} ({source}); ticks are seeds."
     columns = ("method", "seeds that reach it", *COSTS)

@@ -15,6 +15,7 @@ from hpcfl.config.train import TrainConfig
 from hpcfl.models.registry import is_user_defined
 from hpcfl.training.step.layers import convolution, linear
 from hpcfl.training.step.optimizer import SMALL, Optimizer, OptimizerInBackward
+from hpcfl.utils.accelerator import has_graphs
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class StepOptions:
 def step_options(
     runtime: RuntimeConfig, device: str, *architectures: str, clip_norm: float = 0.0
 ) -> StepOptions:
-    """Returns the options of networks that are trained together on a device type, cpu or cuda.
+    """Returns the options of networks that are trained together on a type of device.
 
     A user's own network is trained plainly unless runtime.step = 'direct': it may depend on the memory format
     (`view` after a convolution) or use the weights of a layer directly. Gradients can be clipped only if none
@@ -72,7 +73,7 @@ def step_options(
     safe = device == "cpu" and not bfloat16 and not own_code and not clip_norm
     direct = runtime.step == "direct" or (runtime.step == "auto" and safe)
     channels_last = direct or (bfloat16 and not own_code)
-    return StepOptions(direct, direct, channels_last, bfloat16, runtime.graphs and device == "cuda")
+    return StepOptions(direct, direct, channels_last, bfloat16, runtime.graphs and has_graphs(device))
 
 
 def all_step_options(

@@ -12,10 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from hpcfl.config.train import TrainConfig
 from hpcfl.models.network import Network
+from hpcfl.training.samples import Batch
 from hpcfl.training.step.options import StepOptions
-
-Batch = tuple[Tensor, Tensor]
-"""Inputs or features, and labels or pseudo-labels."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def make_npz(count: int = 60) -> None:
 
 def make_dataset() -> None:
     make_npz()
-    assert list(prepare("own", "own.npz", ".", None, False))
+    assert list(prepare("own", "own.npz", "."))
 
 
 def make_checkpoints(rounds: int = 3) -> None:
