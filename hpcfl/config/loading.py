@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -16,6 +15,7 @@ from hpcfl.config.identity import keys
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest, nearest_key
 from hpcfl.share.lookup import find_config
+from hpcfl.utils.standard_input import read_standard_input
 
 Source = str | Path | Mapping[str, Any] | Config | None
 """What describes a run: a file, the name of a shipped one, tables, a checked configuration."""
@@ -38,7 +38,7 @@ def load_config(source: Source = None, settings: Sequence[str] = (), said_as: st
         _check_extremes(source, "configuration")
         tables = _nested_tables(source)
     elif is_standard_input(source):
-        tables = read_standard_input()
+        tables = standard_input_tables()
     else:
         tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
     if isinstance(tables.get("block"), list):
@@ -55,10 +55,10 @@ def is_standard_input(source: Source) -> bool:
     return isinstance(source, str | Path) and str(source) in STANDARD_INPUT
 
 
-def read_standard_input() -> dict[str, Any]:
+def standard_input_tables() -> dict[str, Any]:
     """Returns the tables that standard input has; a launcher gives it to rank 0 alone."""
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        text = read_standard_input().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"standard input is not UTF-8 text (byte {error.start})") from None
     return parse_toml(text, "standard input")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hpcfl.comm.communicator import Communicator, open_communicator, open_guest
 from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
 from hpcfl.comm.serial import SerialCommunicator
-from hpcfl.config.loading import Source, is_standard_input, load_config, read_standard_input
+from hpcfl.config.loading import Source, is_standard_input, load_config, standard_input_tables
 from hpcfl.engine.progress import ProgressLines, choose_display
 from hpcfl.engine.run import RunHooks, run_federation
 from hpcfl.errors import Refused
@@ -154,7 +154,7 @@ def standard_input_of_rank_0(comm: Communicator) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     with comm.raise_on_all():
         if comm.is_server:
-            tables = read_standard_input()
+            tables = standard_input_tables()
     return comm.allgather_object(tables)[0]
 
 
