@@ -149,6 +149,7 @@ def test_bytes_of_fml_are_those_of_fedtgps_table_5(hpcfl, tmp_path):
     assert (log["/round/bytes_up"][1] + log["/round/bytes_down"][1]) / 4 == 36_988_320
     planned = json.loads(hpcfl("plan", "-n", 3, "--json", *options(*PHOTOS, "method.name=fml")).output)
     assert planned["bytes_up"] == planned["bytes_down"] == 4 * 20 * CNN
+    assert planned["warnings"] == []
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -163,6 +164,7 @@ def test_bytes_of_fedkd_are_those_of_what_is_sent(hpcfl, tmp_path, published):
     planned = json.loads(hpcfl("plan", "-n", 3, "--json", *options(*settings)).output)
     assert (log["/round/bytes_up"] / 5 <= planned["bytes_up"] / 20).all()
     assert (log["/round/bytes_down"] <= planned["bytes_down"]).all()
+    assert "bytes and FLOPs of factors are upper bounds" in planned["warnings"][0]
     shapes = 2 * 4 * (3 if published else 0)
     assert (log["/round/bytes_side"] >= shapes).all()
 
