@@ -276,6 +276,20 @@ def test_a_weight_of_one_is_training_alone(run):
     assert (mutual["/round/loss_ce"] == alone["/round/loss_ce"]).all()
 
 
+@each
+@pytest.mark.parametrize("published", ["true", "false"])
+def test_the_direct_step_of_both_networks_is_the_plain_one(run, name, published):
+    """At d = 128 the map and the largest weights are updated in the backward pass, also of a teacher."""
+    settings = [
+        *("method.clip_norm=0.0", f"method.published={published}", "models.features=128", "train.lr=0.05"),
+        *("models.list=['mlp_256', 'mlp_taper']", "method.auxiliary=mlp_256", "federation.participation=1.0"),
+    ]
+    direct, plain = (run(name, *settings, f"runtime.step={step}") for step in ("direct", "plain"))
+    for path in ("/client/loss", "/round/loss_auxiliary", "/round/loss_mutual"):
+        np.testing.assert_allclose(direct[path], plain[path], rtol=1e-4)
+    assert (direct["/client/loss"][2] != plain["/client/loss"][2]).any(), "they sum in another order"
+
+
 BAD = {
     ("fml", "method.alpha=1.5"): "method.alpha = 1.5: must be less than or equal to 1",
     ("fml", "method.energy_start=0.9"): "method.energy_start = 0.9: 'fml' has no such option",
