@@ -127,6 +127,17 @@ class Algorithm(ABC):
         passes = self.plan.config.train.epochs * (1 + BACKWARD) + self.passes_after_training
         return passes * len(self.plan.clients[client].train)
 
+    def client_flops(self, client: int) -> float:
+        """Returns the FLOPs of a client in a round, beside those of passes through its networks.
+
+        For `hpcfl plan`: of matrix products, from the second round on; a backward pass counts as two.
+        """
+        return 0.0
+
+    def server_flops(self, clients: Sequence[int]) -> float:
+        """Returns the FLOPs of rank 0 in a round with uploads of these clients, counted alike."""
+        return 0.0
+
     # --- the server
 
     def initial(self) -> Payload:

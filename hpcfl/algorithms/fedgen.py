@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,13 +11,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, one_hot
 
-from hpcfl.algorithms.algorithm import Values
+from hpcfl.algorithms.algorithm import BACKWARD, Values
 from hpcfl.algorithms.shared_head import SharedHead
 from hpcfl.config.train import TrainConfig
 from hpcfl.errors import BadInput
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Dense, Payload, tensor
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.costs import linear_flops
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.state import Block
@@ -64,6 +66,11 @@ class FedGen(SharedHead):
         self.steps = 0
         self.loss: float | Tensor = np.nan
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether heads are one linear layer: a weight and a bias."""
+        return len(self.names) == 2
+
     def download_arrays(self) -> Sequence[Array]:
         parameters = zip(self.generator_names, self.generator.parameters(), strict=True)
         return [
@@ -109,7 +116,24 @@ class FedGen(SharedHead):
             payload["counts"] = client.count_K
         return payload
 
+    def client_flops(self, client: int) -> float:
+        """Returns the FLOPs of generating features, and of training the head on them."""
+        if self.options.generator == "none":
+            return 0.0
+        train = self.plan.config.train
+        batches = train.epochs * math.ceil(len(self.plan.clients[client].train) / train.batch_size)
+        head = (1 + BACKWARD) * self.head_flops
+        return batches * train.batch_size * (linear_flops(self.generator) + head)
+
     # --- the server
+
+    def server_flops(self, clients: Sequence[int]) -> float:
+        """Returns the FLOPs of training the generator; through heads only the features' gradients flow."""
+        if self.options.generator != "trained":
+            return 0.0
+        heads = 2 * self.head_flops * (1 if self.is_linear else len(clients))
+        labels = self.options.server_steps * self.plan.config.train.batch_size
+        return labels * ((1 + BACKWARD) * linear_flops(self.generator) + heads)
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
         self.steps, self.loss = 0, np.nan
@@ -143,7 +167,7 @@ class FedGen(SharedHead):
         y_SB = to_device(y_SB, self.server_device)
         noise_SBN = torch.from_numpy(rng.random((steps, batch, self.options.noise), dtype=np.float32))
         noise_SBN = to_device(noise_SBN, self.server_device)
-        if len(self.names) == 2:  # the mean of the logits of linear heads is the logits of the mean head
+        if self.is_linear:  # the mean of the logits of linear heads is the logits of the mean head
             uploaded, weight_U = [head], [1.0]
         else:
             uploaded = [upload.payload for upload in uploads]

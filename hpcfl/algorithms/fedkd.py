@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from hpcfl.algorithms.algorithm import BACKWARD
 from hpcfl.algorithms.mutual_learning import MutualLearning, divergence
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Dense, Payload, Shaped, tensor
-from hpcfl.methods.low_rank import factorise, is_smaller
+from hpcfl.methods.low_rank import factorise, factorise_flops, is_smaller, multiply_flops
 from hpcfl.training.local_client import LocalClient
 from hpcfl.training.state import Block, bind
 from hpcfl.training.step.joint import JointLoss
@@ -64,6 +65,20 @@ class FedKd(MutualLearning):
             return loss + loss_g, terms
 
         return loss, [optimizer]
+
+    def client_flops(self, client: int) -> float:
+        """Returns the FLOPs of training W, and at most those of factorising the auxiliary network."""
+        samples = self.plan.config.train.epochs * len(self.plan.clients[client].train)
+        return 2 * self.plan.dims[1] ** 2 * (1 + BACKWARD) * samples + self._factorise_flops()
+
+    def server_flops(self, clients: Sequence[int]) -> float:
+        """Returns at most the FLOPs of multiplying the factors of all uploads, and factorising the mean."""
+        published = self.options.published
+        multiply = sum(multiply_flops(shape, published) for shape in self.shapes.values() if len(shape) > 1)
+        return len(clients) * multiply + self._factorise_flops()
+
+    def _factorise_flops(self) -> int:
+        return sum(factorise_flops(shape) for shape in self.shapes.values() if len(shape) > 1)
 
     # --- what travels: a matrix, or its factors
 

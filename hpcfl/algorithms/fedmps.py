@@ -8,23 +8,24 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool1d, cross_entropy, kl_div, log_softmax, normalize, softmax
+from torch.nn.functional import adaptive_avg_pool1d, kl_div, log_softmax, normalize, softmax
 
-from hpcfl.algorithms.algorithm import Algorithm, Values
+from hpcfl.algorithms.algorithm import BACKWARD, Algorithm, Values
 from hpcfl.algorithms.initial_network import initial_network
+from hpcfl.algorithms.server_classifier import train_classifier
 from hpcfl.config.train import TrainConfig
 from hpcfl.errors import BadInput
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, ClassRows, Payload, Rows, class_rows
-from hpcfl.exchange.payload_tensors import present_rows
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.infer import nearest_N
 from hpcfl.methods.prototypes import ClassMeans
+from hpcfl.models.costs import linear_flops
 from hpcfl.models.low_level import low_level_layer, low_level_outputs, low_level_width
+from hpcfl.models.network import build_on_meta
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.local_client import LocalClient, Losses
-from hpcfl.training.step.optimizer import Optimizer
 from hpcfl.training.step.step import BatchOutputs
 from hpcfl.utils import seeds
 from hpcfl.utils.accelerator import to_device, to_host
@@ -86,6 +87,9 @@ class FedMps(Algorithm):
             Rows("high", classes, features),
             Rows("low", classes, self.low_width, present_as="high"),
         ]
+        self.head_flops = linear_flops(
+            build_on_meta(plan.clients[0].architecture, plan.data.shape, *plan.dims).head
+        )
         self.means: dict[str, ClassMeans] = {}
         self.steps, self.loss = 0, np.nan
 
@@ -154,6 +158,13 @@ class FedMps(Algorithm):
     def predict_by_download(self, client: int, z_ND: Tensor, download: Payload) -> Mapping[str, Tensor]:
         return {"global": nearest_N(unit(z_ND), class_rows(download, "high"), False)} if download else {}
 
+    def client_flops(self, client: int) -> float:
+        """Returns the FLOPs of comparing all 2B anchors of each batch on both levels."""
+        train, width = self.plan.config.train, self.plan.dims[1] + self.low_width
+        full, rest = divmod(len(self.plan.clients[client].train), train.batch_size)
+        pairs = train.epochs * (full * (2 * train.batch_size) ** 2 + (2 * rest) ** 2)
+        return 2.0 * width * (1 + BACKWARD) * pairs
+
     # --- the server
 
     def aggregate(self, t: int, last: Payload, uploads: Sequence[ClientUpload]) -> Payload:
@@ -169,25 +180,27 @@ class FedMps(Algorithm):
 
     def _soft_labels(self, t: int, rows: Sequence[ClassRows]) -> list[ClassRows]:
         """Trains the classifier on the uploaded prototypes; returns its logits of each, in eval mode."""
-        options, seed = self.options, self.plan.config.seed
-        z_RD, y_R = (to_device(part, self.server_device) for part in present_rows(rows))
-        classifier = self.classifier.train()
-        adam = Optimizer(classifier, TrainConfig(optimizer="adam", lr=options.server_lr))
+        options, seed, classifier = self.options, self.plan.config.seed, self.classifier.train()
         seed_torch(seeds.key(seed, "classifier", t), self.server_device)  # dropout
-        for epoch in range(options.server_epochs):
-            order = seeds.generator(seed, "server shuffle", t, epoch).permutation(len(y_R))
-            total = torch.zeros((), dtype=torch.float64, device=self.server_device)
-            for which_B in to_device(torch.from_numpy(order), self.server_device).split(options.server_batch):
-                loss = cross_entropy(classifier(z_RD[which_B]), y_R[which_B])
-                adam.step(loss)
-                total += loss.detach() * len(which_B)
-                self.steps += 1
+        settings = TrainConfig(
+            optimizer="adam",
+            lr=options.server_lr,
+            epochs=options.server_epochs,
+            batch_size=options.server_batch,
+        )
+        self.steps, mean_loss = train_classifier(classifier, settings, rows, seed, t)
         classifier.eval()
         with torch.no_grad():
             logits = [classifier(to_device(each.value_KD, self.server_device)) for each in rows]
-        total, *logits = to_host(total, *logits)
-        self.loss = total.item() / len(y_R)
+        loss, *logits = to_host(mean_loss, *logits)
+        self.loss = loss.item()
         return [ClassRows(each_KK, each.present_K) for each_KK, each in zip(logits, rows, strict=True)]
+
+    def server_flops(self, clients: Sequence[int]) -> float:
+        """Returns the FLOPs of training the classifier, and of its logits of all rows of every upload."""
+        owned_MK = self.plan.class_counts_MK[[*clients]] > 0
+        trained = (1 + BACKWARD) * self.options.server_epochs * int(owned_MK.sum())
+        return float((trained + owned_MK.size) * self.head_flops)
 
     def round_values(
         self, t: int, download: Payload, uploads: Sequence[ClientUpload], receivers_M: np.ndarray

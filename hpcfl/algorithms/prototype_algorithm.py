@@ -191,6 +191,9 @@ class PrototypeAlgorithm(Algorithm):
         current = self._prototypes(last)
         return self._payload(self.method.update_global(t, current, [*map(self._decoded, uploads)]))
 
+    def server_flops(self, clients: Sequence[int]) -> float:
+        return self.method.refine.flops(int((self.plan.class_counts_MK[[*clients]] > 0).sum()))
+
     def _payload(self, prototypes: Prototypes) -> Payload:
         """Returns what is sent; the statistics of the refinement come to the host with it."""
         value_KD, present_K = self.method.refine.stats.with_values(prototypes.value_KD, prototypes.present_K)

@@ -13,6 +13,7 @@ from hpcfl.algorithms.initial_network import initial_network
 from hpcfl.exchange.codec import ClientUpload
 from hpcfl.exchange.payload import Array, Dense, Payload, tensor
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.models.costs import linear_flops
 from hpcfl.models.network import build_on_meta
 from hpcfl.training.local_client import LocalClient
 
@@ -33,6 +34,8 @@ class SharedHead(Algorithm):
         ]
         """The parameters of a head; those of different networks have other names, but the same order."""
         self.names = [array.name for array in self.arrays]
+        self.head_flops = linear_flops(head)
+        """Of a forward pass of one feature vector."""
 
     @cached_property
     def head(self) -> nn.Module:

@@ -94,7 +94,6 @@ BASELINES = {
         Options=FedGenOptions,
         settings=FedGenOptions(),
         metrics=(ACCURACY_TRAINED, *SERVER_METRICS, *GENERATED_METRICS),
-        not_counted=("the training of the generator on rank 0: not counted",),
         equal_heads=True,
     ),
     "fedmps": AlgorithmSpec(
@@ -105,7 +104,6 @@ BASELINES = {
         Options=FedMpsOptions,
         settings=FedMpsOptions(),
         metrics=(ACCURACY_GLOBAL, *SERVER_METRICS, *LEVEL_METRICS),
-        not_counted=("the training of the classifier on rank 0: not counted",),
     ),
     "fml": AlgorithmSpec(
         about="a small network is averaged; it and each client's own learn from each other",
@@ -126,9 +124,6 @@ BASELINES = {
         settings=FedKdOptions(),
         metrics=(*MUTUAL_METRICS, LOSS_FEATURES),
         has_auxiliary=True,
-        not_counted=(
-            "the factorisation of the auxiliary network, by clients and server: not counted",
-            "bytes are an upper bound: the ranks of the factors are known only in the run",
-        ),
+        upper_bound="bytes and FLOPs of factors are upper bounds: their ranks are known only in the run",
     ),
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -35,6 +38,23 @@ def factorise(weight: Tensor, share: float, published: bool = False) -> tuple[Te
     lost = sigma <= ROUNDING * square[..., :1].sqrt()  # a singular value of 0, but for rounding: V is 0 there
     v = ((u.mT @ wide) / sigma.masked_fill(lost, 1.0)[..., None]).masked_fill(lost[..., None], 0.0)
     return (u, sigma, v) if w.shape[-2] <= w.shape[-1] else (v.mT, sigma, u.mT)
+
+
+def factorise_flops(shape: Sequence[int]) -> int:
+    """Returns the FLOPs of `factorise`, if all singular values are kept, for a weight of this shape.
+
+    They are two products of n × n and n × m, with n ≤ m, and the eigenvectors of an n × n matrix, about 9n³
+    (Golub and Van Loan, Matrix Computations, 8.3).
+    """
+    n, m = sorted(shape[-2:])
+    return math.prod(shape[:-2]) * (4 * n * n * m + 9 * n**3)
+
+
+def multiply_flops(shape: Sequence[int], published: bool = False) -> int:
+    """Returns the FLOPs of multiplying factors of the largest rank that a weight of this shape can have."""
+    n, m = sorted(shape[-2:])
+    rank = n - 1 if published else (n * m - 1) // (n + m)
+    return math.prod(shape[:-2]) * 2 * n * m * rank
 
 
 def is_smaller(weight: Tensor, rank: int) -> bool:

@@ -73,8 +73,8 @@ class AlgorithmSpec:
     """The kind of head that it gives to its clients; empty: as models.head says."""
     has_auxiliary: bool = False
     """Whether its option `auxiliary` chooses a network that clients train beside their own."""
-    not_counted: tuple[str, ...] = ()
-    """Sentences about work that `hpcfl plan` does not count."""
+    upper_bound: str = ""
+    """What `hpcfl plan` can only bound, and why; empty: nothing."""
 
     @property
     def clip_norm(self) -> float:
@@ -113,8 +113,8 @@ class AlgorithmSpec:
         return []
 
     def not_planned(self) -> list[str]:
-        """Returns sentences about work that `hpcfl plan` does not count."""
-        return [*self.not_counted]
+        """Returns sentences about work that `hpcfl plan` does not count, or only bounds."""
+        return [self.upper_bound] if self.upper_bound else []
 
 
 @dataclass(frozen=True, kw_only=True)

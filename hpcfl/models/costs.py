@@ -61,6 +61,11 @@ def cost(
     )
 
 
+def linear_flops(network: nn.Module) -> int:
+    """Returns the FLOPs of a forward pass of one vector through a network of linear layers."""
+    return sum(2 * weight.numel() for weight in network.parameters() if weight.dim() == 2)
+
+
 def _activations(network: nn.Module, x_B: Tensor) -> int:
     """Returns the bytes of all tensors that autograd saves, each storage once, without parameters."""
     parameters = {_storage(p) for p in network.parameters()}

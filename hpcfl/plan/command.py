@@ -16,6 +16,7 @@ from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import base_name, split_name
+from hpcfl.plan.algorithm_work import algorithm_flops
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import machine_like_here, program_memory
 from hpcfl.plan.memory import MemoryEstimate
@@ -76,6 +77,7 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
     """Returns the forecast for the JSON output."""
     up, down = forecast.bytes
     train, evaluate = forecast.flops
+    clients, server = algorithm_flops(forecast.algorithm, forecast.participants)
     return {
         "nodes": [forecast.node_memory(n).parts for n in range(forecast.machine.nodes)],
         "node_bytes": [forecast.node_memory(n).total for n in range(forecast.machine.nodes)],
@@ -93,6 +95,8 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "bytes_down": down,
         "flops_train": train,
         "flops_evaluate": evaluate,
+        "flops_algorithm": clients,
+        "flops_server": server,
         "log_bytes": expected_log_size(forecast.plan),
         "samples": _samples(forecast.plan),
         "imbalance": forecast.imbalance,
@@ -182,6 +186,7 @@ def _round_lines(forecast: Forecast) -> list[str]:
         f"samples: {', '.join(f'{n} {part}' for part, n in _samples(forecast.plan).items() if n)}",
         f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {format_flops(train)} of training, "
         f"{format_flops(evaluate)} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly",
+        *_algorithm_lines(forecast),
         f"log: {format_bytes(expected_log_size(forecast.plan))}",
     ]
     if forecast.timing:
@@ -202,6 +207,14 @@ def _round_lines(forecast: Forecast) -> list[str]:
             lines[-1] += "; its Table 12 has 98.77, four times that"
         lines[-1] += " (docs/models.md)"
     return lines
+
+
+def _algorithm_lines(forecast: Forecast) -> list[str]:
+    """Returns what the algorithm computes beside passes through the clients' networks, if it does."""
+    flops = algorithm_flops(forecast.algorithm, forecast.participants)
+    parts = zip(flops, ("on all participants together", "on rank 0"), strict=True)
+    said = ", ".join(f"{format_flops(number)} {where}" for number, where in parts if number)
+    return [f"{forecast.plan.config.method.name} computes beside it: {said}"] if said else []
 
 
 def _seconds(number: float | None) -> str:

@@ -289,15 +289,3 @@ def test_options_change_the_training(run):
     assert len({tuple(loss) for loss in losses.values()}) == 4
     steps = [run("fedgh", f"method.server_epochs={n}")["/refine/iterations"].tolist() for n in (1, 3)]
     assert steps[1] == [3 * n for n in steps[0]]
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("fedgen", "training of the generator"),
-        ("fedmps", "training of the classifier"),
-        ("fedkd", "upper bound"),
-    ],
-)
-def test_what_a_baselines_plan_does_not_count(hpcfl, name, sentence):
-    assert sentence in " ".join(hpcfl("plan", "-n", 3, "--set", f"method.name={name}").output.split())

@@ -149,6 +149,7 @@ def test_bytes_of_fml_are_those_of_fedtgps_table_5(hpcfl, tmp_path):
     assert (log["/round/bytes_up"][1] + log["/round/bytes_down"][1]) / 4 == 36_988_320
     planned = json.loads(hpcfl("plan", "-n", 3, "--json", *options(*PHOTOS, "method.name=fml")).output)
     assert planned["bytes_up"] == planned["bytes_down"] == 4 * 20 * CNN
+    assert planned["warnings"] == []
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -163,6 +164,7 @@ def test_bytes_of_fedkd_are_those_of_what_is_sent(hpcfl, tmp_path, published):
     planned = json.loads(hpcfl("plan", "-n", 3, "--json", *options(*settings)).output)
     assert (log["/round/bytes_up"] / 5 <= planned["bytes_up"] / 20).all()
     assert (log["/round/bytes_down"] <= planned["bytes_down"]).all()
+    assert "bytes and FLOPs of factors are upper bounds" in planned["warnings"][0]
     shapes = 2 * 4 * (3 if published else 0)
     assert (log["/round/bytes_side"] >= shapes).all()
 
@@ -272,6 +274,20 @@ def test_a_weight_of_one_is_training_alone(run):
     alone, mutual = run("local"), run("fml", "method.alpha=1.0", "method.clip_norm=0.0")
     assert (mutual["/client/accuracy_head"] == alone["/client/accuracy_head"]).all()
     assert (mutual["/round/loss_ce"] == alone["/round/loss_ce"]).all()
+
+
+@each
+@pytest.mark.parametrize("published", ["true", "false"])
+def test_the_direct_step_of_both_networks_is_the_plain_one(run, name, published):
+    """At d = 128 the map and the largest weights are updated in the backward pass, also of a teacher."""
+    settings = [
+        *("method.clip_norm=0.0", f"method.published={published}", "models.features=128", "train.lr=0.05"),
+        *("models.list=['mlp_256', 'mlp_taper']", "method.auxiliary=mlp_256", "federation.participation=1.0"),
+    ]
+    direct, plain = (run(name, *settings, f"runtime.step={step}") for step in ("direct", "plain"))
+    for path in ("/client/loss", "/round/loss_auxiliary", "/round/loss_mutual"):
+        np.testing.assert_allclose(direct[path], plain[path], rtol=1e-4)
+    assert (direct["/client/loss"][2] != plain["/client/loss"][2]).any(), "they sum in another order"
 
 
 BAD = {

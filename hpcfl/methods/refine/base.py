@@ -90,6 +90,13 @@ class Refinement:
         self.stats = RefineStats()
         return new
 
+    def flops(self, uploads: int) -> float:
+        """Returns the FLOPs of matrix products in a round with so many uploaded prototypes, for `hpcfl plan`.
+
+        0 where a solver runs: how long is known only in the run.
+        """
+        return 0.0
+
     def skip_round(self) -> None:
         """Resets the statistics for a round without refinement; δ is kept."""
         self.stats = RefineStats(delta=self.stats.delta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -42,6 +43,13 @@ class TrainablePrototypes(Refinement):
     def _prototypes(self) -> Prototypes:
         value_KD = self.network.forward().clone()
         return Prototypes(value_KD, torch.ones(len(value_KD), dtype=torch.bool, device=value_KD.device))
+
+    def flops(self, uploads: int) -> float:
+        """Returns the FLOPs of six products with F in each step, and two with all prototypes per upload."""
+        options, classes, features = self.context.options, self.context.classes, self.context.features
+        steps = math.ceil(uploads / (options["server_batch"] or self.context.batch_size))
+        network = 12 * classes * features**2 if self.network.has_layers else 0
+        return float(options["server_epochs"] * (steps * network + 4 * uploads * classes * features))
 
     def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the loss of a batch of uploaded prototypes, and its gradient by the global ones.
