@@ -104,7 +104,7 @@ class LineDisplay:
             self._print(headline(run))
             first = 0 if before or self.was_absent else run.rounds_done - 1
         elif before.attributes["restarts"] != run.attributes["restarts"]:
-            self._print(f"continued: {run.rounds_done} rounds so far")
+            self._print(f"continued: {plural(run.rounds_done, 'round')} so far")
             first = run.rounds_done
         else:
             first = before.rounds_done
