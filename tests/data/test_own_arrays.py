@@ -198,6 +198,8 @@ def test_images_of_a_torch_dataset_are_channels_first():
         (("a", [[1.0], [2.0]], [1]), "y must be one integer or word for each of the 2 samples"),
         (("a", [[1.0], [2.0, 3.0]], [1, 2]), "x is not an array"),
         (("a", [[1.0]], [1], [1, 2]), "writer must be one integer or word for each of the 1 samples"),
+        (("a", [([1.0, float("nan")], 0)]), "hpcfl.prepare: sample 0 has values that are not finite"),
+        (("a", [(1.0, [0, 1])]), "hpcfl.prepare: sample 0 is float64 1; it must be numbers"),
         (("fmnist", [[1.0]], [1]), "fmnist is the name of a published dataset"),
         (("synthetic", [[1.0]], [1]), "'synthetic' cannot be a dataset's name"),
     ],
@@ -205,6 +207,17 @@ def test_images_of_a_torch_dataset_are_channels_first():
 def test_wrong_data_from_python(arguments, says):
     with pytest.raises(BadInput, match=says):
         api.prepare(*arguments)
+
+
+def test_a_wrong_layout_from_python():
+    with pytest.raises(BadInput, match="layout = 'chw': must be 'nhwc' or 'nchw'"):
+        api.prepare("a", [[1.0]], [1], layout="chw")  # type: ignore[arg-type]
+
+
+def test_labels_and_writers_of_pandas_are_words():
+    words = np.array(["no", "yes", "no"], dtype=object)
+    data = open_prepared(api.prepare("a", [[1.0], [2.0], [3.0]], words, words))
+    assert (data.class_names, data.y.tolist()) == (("no", "yes"), [0, 1, 0])
 
 
 @pytest.mark.parametrize("source", ["mine.npz", "mine.csv", "torchvision:FashionMNIST", "htfllib:dir"])
