@@ -42,7 +42,9 @@ def load_config(source: Source = None, settings: Sequence[str] = (), said_as: st
     else:
         tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
     if isinstance(tables.get("block"), list):
-        raise BadInput(f"{source} is a study: hpcfl study run {source}")
+        is_named = isinstance(source, str | Path) and not is_standard_input(source)
+        what, name = (source, source) if is_named else ("this configuration", "FILE")
+        raise BadInput(f"{what} is a study: hpcfl study run {name}")
     if isinstance(settings, str):
         raise BadInput(f"settings = {settings!r}: must be a list of KEY=VALUE")
     for text in settings:
@@ -128,7 +130,7 @@ def parse_setting(text: str, said_as: str = "--set ") -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     parts = [part.strip() for part in name.split(".")]
     if not equals or not all(parts):
-        raise BadInput(f"{said_as}{text}: write KEY=VALUE, for example {said_as}train.lr=0.1")
+        raise BadInput(f"{said_as}{text}: write KEY=VALUE, for example train.lr=0.1")
     parsed = _parse_value(value.strip())
     _check_extremes(parsed, f"{said_as}{_shorten(text)}", depth=len(parts))
     return ".".join(parts), parsed

@@ -71,14 +71,14 @@ def convert(
 
 
 def _iterate(split: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
-    """Yields each image with its label; names the image that cannot be read."""
+    """Yields each sample with its label; names the one that cannot be read."""
     for i in range(len(samples)):
         try:
             yield samples[i]
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"image {i} of the {split} part cannot be read ({error})") from None
+            raise BadInput(f"sample {i} of the {split} part cannot be read ({error})") from None
 
 
 def _choose_conversion(

@@ -15,12 +15,13 @@ from hpcfl.data.npz import read_npz
 from hpcfl.data.prepared_file import is_prepared, open_prepared, prepared_path, verify_images
 from hpcfl.data.sources import htfllib, user_data
 from hpcfl.data.sources.arrays import Layout, npz_file
-from hpcfl.data.sources.fetch import SourceFiles
+from hpcfl.data.sources.fetch import SourceFiles, md5
 from hpcfl.data.sources.raw_dataset import ImageFiles, RawDataset
 from hpcfl.data.sources.registry import EMNIST, KNOWN_DATASETS
 from hpcfl.data.sources.table import csv_file
 from hpcfl.data.write_prepared import split_path, write_prepared
 from hpcfl.errors import BadInput, nearest
+from hpcfl.utils.formatting import plural
 
 DESCRIBED = {"squash": "squashed", "train": "train part alone"}
 DESCRIBED_CHOICES = ("resize", "part", "layout", "label")
@@ -119,6 +120,11 @@ def _prepare_one(
                 f"{path} is there already, prepared otherwise: {describe(data)}; "
                 "give another name with --as, or --fresh to make it again"
             )
+        if source is not None and name not in KNOWN_DATASETS and not _was_made_from(data, source):
+            raise BadInput(
+                f"{path} is there already, made from other data: {describe(data)}; "
+                "give another name, or --fresh to replace it"
+            )
         return f"{path} is there already: {describe(data)}; --fresh makes it again"
     if name not in KNOWN_DATASETS and source is None:
         raise BadInput(
@@ -140,6 +146,17 @@ def _prepare_one(
     return f"{said}, federation.clients = {clients} and partition.file = {str(split)!r}"
 
 
+def _was_made_from(data: Dataset, source: str) -> bool:
+    """Returns whether a prepared file was made from this source of a user's own: a file by its content."""
+    made_from = data.provenance["source"]
+    if source.startswith(user_data.PREFIX):
+        return any(each.startswith(f"{source} (") for each in made_from)
+    path = _existing(source)
+    if path.is_dir():
+        return str(path.resolve()) in made_from
+    return any(each.endswith(f"(md5 {md5(path)})") for each in made_from)
+
+
 def prepare_python(name: str, raw: RawDataset, root: Path, size: int | None, fresh: bool) -> Path:
     """Prepares data that a Python program has; a file with the same content stays."""
     check_name(name)
@@ -158,17 +175,25 @@ def prepare_python(name: str, raw: RawDataset, root: Path, size: int | None, fre
 def describe(data: Dataset) -> str:
     """Returns a one-line description of a dataset."""
     size = "×".join(map(str, data.x.shape[1:]))
-    kind = f"images {size}" if data.is_images else f"{data.x.dtype} samples of {size}"
+    samples = plural(len(data.y), "image" if data.is_images else f"{data.x.dtype} sample")
     text = (
-        f"{len(data.y)} {kind} ({data.num_train} train, "
-        f"{len(data.y) - data.num_train} test), {data.classes} classes"
+        f"{samples} {'' if data.is_images else 'of '}{size} ({data.num_train} train, "
+        f"{len(data.y) - data.num_train} test), {plural(data.classes, 'class', 'classes')}"
     )
     if data.writer_ids is not None:
-        text += f", {data.writer_ids.max() + 1} writers"
+        text += f", {plural(data.writer_ids.max() + 1, 'writer')}"
     chosen = [str(data.provenance[key]) for key in ("resize", "part") if key in data.provenance]
     if data.original and data.file and data.original != data.file.stem:
         text += f"; {data.original}"
     return ", ".join([text, *(DESCRIBED.get(choice, choice) for choice in chosen)])
+
+
+def _existing(source: str) -> Path:
+    """Returns the file or directory that a source names."""
+    path = Path(source.removeprefix(htfllib.PREFIX))
+    if not path.exists():
+        raise BadInput(f"--source {source}: there is no such file or directory")
+    return path
 
 
 def _open_part(name: str, source: str | None, files: SourceFiles, choices: Choices) -> RawDataset:
@@ -182,11 +207,8 @@ def _open(name: str, source: str | None, files: SourceFiles, choices: Choices) -
     if source is not None and source.startswith(user_data.PREFIX):
         return user_data.torchvision_class(files, source)
     if source is not None:
-        prefix = htfllib.PREFIX if source.startswith(htfllib.PREFIX) else ""
-        files.source = Path(source.removeprefix(prefix))
-        if not files.source.exists():
-            raise BadInput(f"--source {source}: there is no such file or directory")
-        if prefix:
+        files.source = _existing(source)
+        if source.startswith(htfllib.PREFIX):
             return htfllib.htfllib_directory(files, files.source, choices.allow_pickle)
         if files.source.suffix == ".npz":
             return npz_file(files, files.source, choices.layout)

@@ -95,7 +95,7 @@ class ProgressBar(ProgressLines):
     def __init__(self, rounds: int, console: Console):
         super().__init__(rounds)
         console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a kill must not lose it
-        number = TextColumn("round {task.completed}/{task.total}", table_column=Column(no_wrap=True))
+        number = TextColumn("round {task.fields[number]}/{task.total}", table_column=Column(no_wrap=True))
         bar = [BarColumn(20)] if console.width >= WIDE else []
         description = TextColumn(
             "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -105,14 +105,16 @@ class ProgressBar(ProgressLines):
         self.progress = Progress(
             number, clients, *bar, description, left, console=console, auto_refresh=False, expand=True
         )
-        self.task = self.progress.add_task("starting", total=rounds, clients="")
+        self.done, self.row = 0, ""
+        """Rounds done, and the last of them in words."""
+        self.task = self.progress.add_task("starting", total=rounds, number=0, clients="")
 
     def __enter__(self) -> ProgressLines:
         self.progress.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.progress.update(self.task, clients="")
+        self._draw(self.done, "", self.row or "starting")
         self.progress.stop()
 
     def print(self, text: str) -> None:
@@ -120,12 +122,23 @@ class ProgressBar(ProgressLines):
         self.progress.console.print(safe, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def show_row(self, t: int, row: Mapping[str, Any]) -> None:
-        description = describe_row(row)
-        self.progress.update(self.task, completed=t + 1, description=description, clients="", refresh=True)
+        self.done, self.row = t + 1, describe_row(row)
+        self._draw(self.done, "", self.row)
 
     def show_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Shows how far the round is, before the last row."""
         if heartbeat.round:
-            self.progress.update(self.task, clients=describe_heartbeat(heartbeat), refresh=True)
+            self._draw(heartbeat.round, describe_heartbeat(heartbeat), self.row and f"last: {self.row}")
+
+    def _draw(self, number: int, clients: str, description: str) -> None:
+        self.progress.update(
+            self.task,
+            completed=self.done,
+            description=description,
+            refresh=True,
+            number=number,
+            clients=clients,
+        )
 
 
 def choose_display(rounds: int, launcher: Launcher | None) -> ProgressLines:

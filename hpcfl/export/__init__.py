@@ -1,1 +1,1 @@
-"""`hpcfl export`: runs as CSV files or for TensorBoard."""
+"""`hpcfl export`: runs as CSV files, for TensorBoard or for torch."""

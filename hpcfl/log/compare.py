@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcfl.log.reader import Run
 from hpcfl.metrics.metric import ROUNDS_OF, Metric
+from hpcfl.utils.formatting import plural
 
 CLIENT_DIMS = ("client", "uploader")
 
@@ -58,7 +59,7 @@ def compare_runs(one: Run, other: Run) -> Difference | None:
         )
         return replace(first, datasets=len(found))
     if one.rounds_done != other.rounds_done:
-        lengths = f"{one.rounds_done} rounds", f"{other.rounds_done} rounds"
+        lengths = plural(one.rounds_done, "round"), plural(other.rounds_done, "round")
         return Difference(
             "rounds_done", min(one.rounds_done, other.rounds_done) + 1, None, lengths, datasets=0
         )

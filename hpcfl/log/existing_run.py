@@ -68,7 +68,7 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
     if what := changed_content(old, plan.checksums):
         raise BadInput(f"{path} is a run with other content of the same name ({what}); {ANOTHER_RUN}")
     if old.rounds_done > more:
-        raise BadInput(f"federation.rounds = {more}: {path} has {old.rounds_done} rounds already")
+        raise BadInput(f"federation.rounds = {more}: {path} has {plural(old.rounds_done, 'round')} already")
     if old.status == "finished" and rounds == more:
         note(f"{path} is finished: {plural(old.rounds_done, 'round')}; --fresh keeps it aside and runs again")
         return ExistingRun(finished=True)

@@ -19,8 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from hpcfl.errors import BadInput
 from hpcfl.models.network import Network, build_on_meta
-from hpcfl.models.registry import ARCHITECTURES, split_name
+from hpcfl.models.registry import ARCHITECTURES, is_user_defined, split_name
 from hpcfl.utils.files import write_atomically
+from hpcfl.utils.user_code import describe_error
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def _cached_cost(
     except BadInput:
         raise
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        reason = describe_error(error) if is_user_defined(name) else first_line
         raise BadInput(f"models: {name} cannot take samples of shape {shape} ({reason})") from None
     if path is not None:
         try:

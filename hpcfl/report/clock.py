@@ -30,7 +30,7 @@ from hpcfl.report.runs import describe_target, state_of
 from hpcfl.system.clock import Clock
 from hpcfl.system.events import Round
 from hpcfl.utils.files import move_into_place, temporary_path
-from hpcfl.utils.formatting import console, format_percent
+from hpcfl.utils.formatting import console, format_percent, plural
 from hpcfl.utils.hdf5_create import hdf5_bytes
 from hpcfl.utils.hdf5_file import open_hdf5
 
@@ -50,7 +50,9 @@ def print_clock(
     if found is None:
         raise BadInput(f"{path} has no round yet")
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("run", f"{path}: {run.config.method.name}, {state_of(run)}, {run.rounds_done} rounds")
+    table.add_row(
+        "run", f"{path}: {run.config.method.name}, {state_of(run)}, {plural(run.rounds_done, 'round')}"
+    )
     table.add_row("devices", _describe_devices(timed))
     for label, text in zip(("virtual", ""), describe_virtual(found), strict=True):
         table.add_row(label, text)

@@ -18,6 +18,7 @@ from hpcfl.log.summary import COLUMNS, SUMMARY_ROWS, Summary, summary
 from hpcfl.log.tables import pandas_module
 from hpcfl.study.cells import Cell, seed_group
 from hpcfl.study.study_file import Study
+from hpcfl.utils.formatting import plural
 
 if TYPE_CHECKING:
     import pandas
@@ -51,9 +52,8 @@ class Result:
     """Accuracy by round."""
 
     def __repr__(self) -> str:
-        return (
-            f"<cell {self.name}: {self.status}, {self.rounds} rounds, accuracy {self.summary.accuracy:.2%}>"
-        )
+        rounds = plural(self.rounds, "round")
+        return f"<cell {self.name}: {self.status}, {rounds}, accuracy {self.summary.accuracy:.2%}>"
 
     def open(self) -> Run:
         """Returns the whole log."""
@@ -75,7 +75,7 @@ class Results:
         return study_title(self.name, self.scale)
 
     def __repr__(self) -> str:
-        return f"<study {self.title}: {len(self.cells)} cells, {len(self.groups)} groups>"
+        return f"<study {self.title}: {plural(len(self.cells), 'cell')}, {plural(len(self.groups), 'group')}>"
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.cells)

@@ -21,6 +21,7 @@ from hpcfl.log.summary import SUMMARY_ROWS, Summary, summary
 from hpcfl.runtime.lock import is_locked
 from hpcfl.study.cells import Cell
 from hpcfl.utils.files import write_atomically
+from hpcfl.utils.formatting import plural
 from hpcfl.utils.hdf5_file import read_regular
 
 OTHER_CODE = "move it away to run the cell again, or choose another --out"
@@ -91,7 +92,7 @@ class RunStore:
                 reason = f"{path} is of other code: {module} has changed since; {OTHER_CODE}"
                 return replace(progress, state="bad", reason=reason)
             if run.rounds_done > rounds:
-                reason = f"{path} has {run.rounds_done} rounds already, more than {rounds}"
+                reason = f"{path} has {plural(run.rounds_done, 'round')} already, more than {rounds}"
                 return replace(progress, state="bad", reason=reason)
             if run.status == "diverged":
                 reason = f"in round {run.rounds_done}; --retry runs it again"

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcfl.config.loading import parse_setting, parse_toml, read_text
+from hpcfl.config.loading import check_tables, parse_setting, parse_toml, read_text
 from hpcfl.errors import BadInput, nearest
 from hpcfl.log.reader import study_title
 from hpcfl.share.lookup import find_study
 from hpcfl.study.base_file import SHARED_TYPES, Shared, read_shared
 from hpcfl.study.cells import Cell, CellBlock, Condition, make_cells
 from hpcfl.study.file_tables import check_table, conditions, grid_of, tables_of
-from hpcfl.study.keys import Settings, canonical, flatten, short_repr
+from hpcfl.study.keys import Settings, canonical, flatten, nest, short_repr
 from hpcfl.utils.formatting import print_line
 
 SCALES = ("full", "small")
@@ -124,7 +124,29 @@ def _shorten_grids(blocks: Sequence[CellBlock], overrides: Settings) -> tuple[li
         replace(block, grid={key: checked.get(key, values) for key, values in block.grid.items()})
         for block in blocks
     ]
-    return shortened, {key: value for key, value in overrides.items() if key not in lists}
+    others = {key: value for key, value in overrides.items() if key not in lists}
+    _refuse_lists_of_values(blocks, others)
+    return shortened, others
+
+
+def _refuse_lists_of_values(blocks: Sequence[CellBlock], overrides: Settings) -> None:
+    """Raises BadInput for a list of values whose key is in no grid, so that there is nothing to shorten."""
+    for key, values in overrides.items():
+        if not isinstance(values, list) or not values or any(key in block.grid for block in blocks):
+            continue
+        if _is_allowed(key, values[0]) and not _is_allowed(key, values):
+            raise BadInput(
+                f"--set {key}={short_repr(values)}: a list shortens that of a grid, "
+                f"and no grid here has {key}"
+            )
+
+
+def _is_allowed(key: str, value: Any) -> bool:
+    try:
+        check_tables(nest({key: value}))
+    except BadInput:
+        return False
+    return True
 
 
 def _block(table: Mapping[str, Any], number: int, shared: Shared, small: bool) -> CellBlock:

@@ -19,7 +19,7 @@ from hpcfl.runtime.exit_handling import DONE, FAILED, INTERRUPTED
 from hpcfl.utils.formatting import format_percent, plural
 from hpcfl.watch.poller import LogPoller, PollThread
 from hpcfl.watch.render import accuracy, headline, render, warnings_of, within_round
-from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
+from hpcfl.watch.status import RunStatus, StatusTracker
 
 READ_TIMEOUT = 5.0
 """Seconds after which a file that cannot be read is an error; before, the file system may be slow."""
@@ -83,9 +83,8 @@ class LineDisplay:
             self.was_absent = True
         elif status.run is not self.run:
             self._print_rows(status.run)
-        overdue = status.seconds_waited > max(SILENCE, 2 * status.seconds_per_round)
         warnings = warnings_of(status, self.path)
-        lines = {label: text for label, text in warnings if label != "missing" or overdue}
+        lines = {label: text for label, text in warnings if label != "missing" or status.overdue}
         if status.ended and status.run:
             rounds = f"{status.rounds_completed} of {plural(status.rounds, 'round')}"
             lines = {"end": f"{status.ended}, {rounds}; accuracy {accuracy(status.run)}"} | lines
@@ -94,8 +93,8 @@ class LineDisplay:
                 self._print(text)
         self.printed = set(lines)
         is_long = time.monotonic() - self.last_line >= MAX_SILENCE
-        if is_long and status.alive and status.heartbeat and status.heartbeat.selected and not status.ended:
-            self._print(f"round {within_round(status.heartbeat)}")
+        if is_long and status.within_round:
+            self._print(f"round {within_round(status.within_round)}")
 
     def _print_rows(self, run: Run) -> None:
         """Prints the rounds that are new since the last log; of a run found at the start only the last."""
@@ -104,7 +103,7 @@ class LineDisplay:
             self._print(headline(run))
             first = 0 if before or self.was_absent else run.rounds_done - 1
         elif before.attributes["restarts"] != run.attributes["restarts"]:
-            self._print(f"continued: {run.rounds_done} rounds so far")
+            self._print(f"continued: {plural(run.rounds_done, 'round')} so far")
             first = run.rounds_done
         else:
             first = before.rounds_done

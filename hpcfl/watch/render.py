@@ -48,10 +48,10 @@ def rows(status: RunStatus, path: Path, width: int) -> Iterator[Row]:
     if status.run is not None:
         yield "", headline(status.run), ""
         yield "status", _status(status), "bold"
-        if status.alive and status.heartbeat and status.heartbeat.selected and not status.ended:
-            yield "round", within_round(status.heartbeat), ""
+        if status.within_round:
+            yield "round", within_round(status.within_round), ""
     for label, text in warnings_of(status, path):  # at the top: a low terminal cuts off the end
-        yield label, text, "bold red"
+        yield label, text, "" if label == "missing" and not status.overdue else "bold red"
     if status.run is not None and status.run.rounds_done:
         yield from _results(status.run, width)
         yield from _virtual(status.run)

@@ -15,6 +15,8 @@ SILENCE = 4 * INTERVAL
 """Seconds without a heartbeat after which a run may have been killed."""
 MIN_REPORTED_WAIT = 3.0
 """Shorter waits for ranks or for the file system are not reported, in seconds."""
+FIRST_ROUND = 60.0
+"""Seconds that a round is expected to take when none is over."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,20 @@ class RunStatus:
             return 0.0
         seconds = self.heartbeat.time - self.heartbeat.since
         return seconds if seconds >= MIN_REPORTED_WAIT else 0.0
+
+    @property
+    def overdue(self) -> bool:
+        """Whether rank 0 waits for longer than rounds take; while clients train, it always waits."""
+        usual = FIRST_ROUND if math.isnan(self.seconds_per_round) else 2 * self.seconds_per_round
+        return self.seconds_waited > max(SILENCE, usual)
+
+    @property
+    def within_round(self) -> Heartbeat | None:
+        """The heartbeat if it tells how many clients of a round that is not over are trained."""
+        beat = self.heartbeat
+        if beat is None or not self.alive or self.ended or not beat.selected:
+            return None
+        return None if self.run is not None and beat.round <= self.run.rounds_done else beat
 
 
 class StatusTracker:

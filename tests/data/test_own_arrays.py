@@ -114,6 +114,12 @@ def test_a_table_with_a_column_of_labels_and_one_of_writers(prepare):
     assert data.writer_ids.tolist() == [0, 1, 0]
 
 
+def test_one_of_a_kind_is_in_the_singular(prepare):
+    Path("own.csv").write_text("a,writer,y\n1,ann,0\n")
+    said = prepare("own", "--source", "own.csv")
+    assert "1 float32 sample of 1 (1 train, 0 test), 1 class, 1 writer, from own.csv" in said
+
+
 @pytest.mark.parametrize(
     ("text", "options", "says"),
     [
@@ -123,9 +129,10 @@ def test_a_table_with_a_column_of_labels_and_one_of_writers(prepare):
             ("--label", "kin"),
             "own.csv has no such column; it has size, kind, weight, writer (nearest: kind)",
         ),
-        ("a,y\n1,0\nx,1\n", (), "own.csv: row 2 has 'x' in column a; it must be a number"),
+        ("a,y\n1,0\nx,1\n", (), "own.csv: row 2 has 'x' in column a; it must be a number that is"),
         ("a,y\n1,0\n,1\n", (), "own.csv: row 2 has '' in column a"),
-        ("a,y\n1,0\nnan,1\n", (), "sample 1 has values that are not finite"),
+        ("a,y\n1,0\nnan,1\n", (), "own.csv: row 2 has 'nan' in column a"),
+        ("a,y\n1e39,0\n1,1\n", (), "own.csv: row 1 has '1e39' in column a"),
         ("a,y\n1,0\n1\n", (), "own.csv: row 2 has 1 values, the header 2"),
         ("a,y\n", (), "own.csv has no samples"),
         ("y\n1\n", (), "own.csv has labels, but no further columns"),
@@ -136,6 +143,27 @@ def test_a_table_with_a_column_of_labels_and_one_of_writers(prepare):
 def test_a_wrong_table(prepare, text, options, says):
     Path("own.csv").write_text(text)
     prepare("own", "--source", "own.csv", *options, code=2, says=says)
+
+
+def test_a_name_that_exists_is_of_the_same_source(hpcfl):
+    """Otherwise a user who edits a file, or mistakes a name, would train on the old samples."""
+
+    def said(code: int, source: Path, *more: str) -> str:
+        done = hpcfl("data", "prepare", "own", "--root=root", "--label=kind", "--source", str(source), *more)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    file = Path("own.csv")
+    file.write_text(TABLE)
+    said(0, file)
+    assert "root/own.h5 is there already: 3 float32" in said(0, file)
+    Path("elsewhere").mkdir()
+    moved = file.rename("elsewhere/own.csv")
+    assert "there is no such file" in said(2, file)
+    assert "root/own.h5 is there already: 3 float32" in said(0, moved)
+    moved.write_text(TABLE.replace("cat", "cow"))
+    assert "root/own.h5 is there already, made from other data: 3 float32" in said(2, moved)
+    said(0, moved, "--fresh")
 
 
 def test_a_torch_dataset_from_python():
@@ -170,6 +198,8 @@ def test_images_of_a_torch_dataset_are_channels_first():
         (("a", [[1.0], [2.0]], [1]), "y must be one integer or word for each of the 2 samples"),
         (("a", [[1.0], [2.0, 3.0]], [1, 2]), "x is not an array"),
         (("a", [[1.0]], [1], [1, 2]), "writer must be one integer or word for each of the 1 samples"),
+        (("a", [([1.0, float("nan")], 0)]), "hpcfl.prepare: sample 0 has values that are not finite"),
+        (("a", [(1.0, [0, 1])]), "hpcfl.prepare: sample 0 is float64 1; it must be numbers"),
         (("fmnist", [[1.0]], [1]), "fmnist is the name of a published dataset"),
         (("synthetic", [[1.0]], [1]), "'synthetic' cannot be a dataset's name"),
     ],
@@ -177,6 +207,17 @@ def test_images_of_a_torch_dataset_are_channels_first():
 def test_wrong_data_from_python(arguments, says):
     with pytest.raises(BadInput, match=says):
         api.prepare(*arguments)
+
+
+def test_a_wrong_layout_from_python():
+    with pytest.raises(BadInput, match="layout = 'chw': must be 'nhwc' or 'nchw'"):
+        api.prepare("a", [[1.0]], [1], layout="chw")  # type: ignore[arg-type]
+
+
+def test_labels_and_writers_of_pandas_are_words():
+    words = np.array(["no", "yes", "no"], dtype=object)
+    data = open_prepared(api.prepare("a", [[1.0], [2.0], [3.0]], words, words))
+    assert (data.class_names, data.y.tolist()) == (("no", "yes"), [0, 1, 0])
 
 
 @pytest.mark.parametrize("source", ["mine.npz", "mine.csv", "torchvision:FashionMNIST", "htfllib:dir"])

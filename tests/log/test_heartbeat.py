@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
+import re
 import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from rich.console import Console
 
 from hpcfl.comm.serial import SerialCommunicator
+from hpcfl.engine import progress
 from hpcfl.engine.progress import ProgressLines
 from hpcfl.log import heartbeat
 from hpcfl.log.heartbeat import Heartbeat, HeartbeatThread, heartbeat_path, parse_heartbeat, read_heartbeat
@@ -157,6 +161,22 @@ def test_a_long_round_is_never_silent(monkeypatch, capsys):
     assert comm.num_trained() == 0
     shown = words(RunStatus(None, beat, heartbeat_age=1.0))
     assert "trained" not in shown  # there is no log yet
+
+
+def test_the_bar_shows_the_clients_of_a_round(monkeypatch):
+    monkeypatch.setattr(progress, "describe_row", lambda row: f"accuracy {row}")
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+
+    def line() -> str:
+        return re.split(r"[\r\n]|\x1b\[2K", screen.file.getvalue().rstrip())[-1]  # type: ignore[attr-defined]
+
+    with progress.ProgressBar(4, screen) as bar:
+        bar.show_heartbeat(Heartbeat(1.0, 1, "train", (), 0.0, trained=5, selected=20))
+        assert line().startswith("round 1/4 5/20 clients trained  ")
+        bar.show_row(0, {"": 1})
+        assert re.match(r"round 1/4 +accuracy", line())
+        bar.show_heartbeat(Heartbeat(1.0, 2, "train", (), 0.0, trained=12, selected=20))
+        assert line().startswith("round 2/4 12/20 clients trained last: accuracy {'': 1}")
 
 
 def test_watch_shows_the_clients_of_a_round(tmp_path):

@@ -251,6 +251,11 @@ class Two(nn.Module):
         return x, x
 def two(shape, features):
     return Two()
+class Narrow(nn.Module):
+    def forward(self, x):
+        return x.reshape(len(x), 1000)
+def narrow(shape, features):
+    return Narrow()
 number = 3
 """
 
@@ -265,6 +270,10 @@ number = 3
         ("ownnets:lazy", "extractor.1.weight has no shape yet"),
         ("ownnets:double", "extractor.1.weight is torch.float64, not float32"),
         ("ownnets:two", "ownnets:two gives features of shape \\('tuple',\\)"),
+        (
+            "ownnets:narrow",
+            r"ownnets:narrow cannot take samples of shape .* \(RuntimeError.*ownnets.py:23\)$",
+        ),
         ("ownnets:number", "ownnets:number is not a function"),
         ("ownnets:wide", r"ownnets \(.*ownnets.py\) has no wide$"),
         ("ownnets:doubel", r"has no doubel \(nearest: double\)"),

@@ -178,9 +178,7 @@ def test_what_is_asked_for_may_be_bad_too(study, tmp_path, refused):
         "s.toml: no scale 'small': neither [small] nor [block.small] is there"
     )
     assert refused(study, SEEDS, "smal") == "--scale smal: allowed is full or small (nearest: small)"
-    assert (
-        refused(study, SEEDS, "full", "seed") == "--set seed: write KEY=VALUE, for example --set train.lr=0.1"
-    )
+    assert refused(study, SEEDS, "full", "seed") == "--set seed: write KEY=VALUE, for example train.lr=0.1"
     assert refused(study, SEEDS, "full", "sed=1") == "--set sed=1: unknown key sed (nearest: seed)"
     assert refused(study, SEEDS, "full", "train=1") == "--set train=1: train = 1: must be a table of keys"
     listed = "[[block]]\nname = 'b'\ncells = [{seed = 1}, {seed = 2}]"

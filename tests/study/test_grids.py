@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
 from hpcfl.study.study_file import Study, read_study
 
@@ -89,8 +91,12 @@ def test_a_list_on_the_command_line_shortens_that_of_a_grid(hpcfl):
     for value, reason in (("[]", "must have at least one value"), ("[5, 5]", "has the value 5 twice")):
         with pytest.raises(BadInput, match=reason):
             study(STUDY, f"federation.clients={value}")
-    with pytest.raises(BadInput, match=r"federation.rounds = \[1, 2\]: must be"):
+    with pytest.raises(
+        BadInput, match=r"a list shortens that of a grid, and no grid here has federation.rounds"
+    ):
         study(STUDY, "federation.rounds=[1, 2]")
+    with pytest.raises(BadInput, match=r"federation.rounds = \['a'\]: must be"):
+        study(STUDY, "federation.rounds=['a']")
 
 
 def test_train_says_that_a_study_is_a_study(hpcfl):
@@ -99,3 +105,5 @@ def test_train_says_that_a_study_is_a_study(hpcfl):
         done = hpcfl("train", name)
         assert done.exit_code == 2
         assert done.output == f"hpcfl: {name} is a study: hpcfl study run {name}\n"
+    with pytest.raises(BadInput, match=r"^this configuration is a study: hpcfl study run FILE$"):
+        load_config(tomllib.loads(STUDY))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from hpcfl.log.heartbeat import Heartbeat
 from hpcfl.log.reader import read_log
 from hpcfl.watch.poller import WATCHED, Snapshot
+from hpcfl.watch.render import rows
 from hpcfl.watch.status import SILENCE, RunStatus, StatusTracker
 from tests.helpers.logs import HEARTBEAT, add, new_log, words
 
@@ -74,3 +78,27 @@ def test_a_run_has_ended_when_its_log_says_so_and_rank_0_is_gone(tmp_path, statu
     log.close(status)
     run = read_log(tmp_path / "run.h5", WATCHED)
     assert RunStatus(run, HEARTBEAT, heartbeat_age=1.0 if alive else 60.0).ended == ended
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waited", "overdue"), [(20.0, 30, False), (14.0, 30, True), (1.0, 10, False)]
+)
+def test_a_wait_is_no_warning_while_rounds_take_as_long(tmp_path, seconds, waited, overdue):
+    """Rank 0 waits for the others while they train; only twice the time of a round is a reason to worry."""
+    log = new_log(tmp_path / "run.h5")
+    beat = replace(HEARTBEAT, since=HEARTBEAT.time - waited, trained=3, selected=20)
+    status = RunStatus(read_log(tmp_path / "run.h5", WATCHED), beat, heartbeat_age=1.0)
+    assert not status.overdue, "the first round may take a minute"
+    add(log, round__seconds=seconds)
+    status = replace(status, run=read_log(tmp_path / "run.h5", WATCHED))
+    assert status.overdue == overdue
+    styles = {label: style for label, _, style in rows(status, Path("run.h5"), 60)}
+    assert styles["missing"] == ("bold red" if overdue else "")
+
+
+def test_clients_of_a_round_that_is_over_are_not_shown(tmp_path):
+    add(new_log(tmp_path / "run.h5"))
+    run = read_log(tmp_path / "run.h5", WATCHED)
+    for number, shown in ((1, False), (2, True)):
+        beat = replace(HEARTBEAT, round=number, trained=3, selected=20)
+        assert ("3 of 20 clients trained" in words(RunStatus(run, beat, heartbeat_age=1.0))) == shown

@@ -89,7 +89,7 @@ def samples_of(x: np.ndarray, name: str, layout: Layout | None = None) -> np.nda
     N, C, H, W, unless `layout` says otherwise.
     """
     if layout is not None and x.ndim != 4:
-        raise BadInput(f"--layout {layout}: {_text(x, name)}; only arrays of four axes have a layout")
+        raise BadInput(f"layout {layout}: {_text(x, name)}; only arrays of four axes have a layout")
     if x.ndim < 2 or 0 in x.shape[1:] or x.dtype.kind not in "fiub":
         raise BadInput(f"{_text(x, name)}; it must be numbers, one sample after the other: N × …")
     if x.dtype == np.uint8:
@@ -104,7 +104,8 @@ def samples_of(x: np.ndarray, name: str, layout: Layout | None = None) -> np.nda
         values = x.astype(np.float32, copy=False)
     finite = np.isfinite(values.reshape(len(values), -1)).all(1)
     if not finite.all():
-        raise BadInput(f"{name}: sample {int(finite.argmin())} has values that are not finite in float32")
+        which = f": sample {int(finite.argmin())}" if len(values) > 1 else ""
+        raise BadInput(f"{name}{which} has values that are not finite in float32")
     return values
 
 
@@ -118,7 +119,7 @@ def _images(x: np.ndarray, name: str, layout: Layout | None) -> np.ndarray:
     if len(shape) != 4 or shape[3] not in (1, 3):
         raise BadInput(
             f"{_text(x, name)}; it must be images, N × H × W or N × H × W × 1 or 3 "
-            "(N × 1 or 3 × H × W with --layout nchw), or other data as float32 or int32"
+            "(N × 1 or 3 × H × W with layout nchw), or other data as float32 or int32"
         )
     return x.reshape(shape)
 

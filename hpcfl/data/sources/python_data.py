@@ -41,9 +41,11 @@ class DatasetSamples:
 
 def _array(name: str, value: Any) -> np.ndarray:
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except Exception as error:  # rows of different lengths, a tensor on a GPU, …
         raise BadInput(f"{WHAT}: {name} is not an array ({error})") from None
+    is_text = array.dtype == object and all(isinstance(each, str) for each in array.flat)  # pandas has such
+    return array.astype(str) if is_text else array
 
 
 def _is_picture(x: Any) -> bool:
@@ -58,6 +60,8 @@ def python_dataset(
 
     `test` is the test part: a torch Dataset, or (x, y), or (x, y, writer) if there are writers.
     """
+    if layout not in (None, "nhwc", "nchw"):
+        raise BadInput(f"{WHAT}: layout = {layout!r}: must be 'nhwc' or 'nchw'")
     if y is not None:
         given = {"x": x, "y": y, "writer": writer, "names": names if names is None else list(names)}
         if test is not None:

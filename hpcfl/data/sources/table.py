@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import numpy as np
@@ -73,24 +74,27 @@ def _words(rows: list[list[str]], column: int) -> np.ndarray:
 
 
 def _numbers(path: Path, header: list[str], rows: list[list[str]], columns: list[int]) -> np.ndarray:
-    """Returns columns as float32 [N, F]; names the value that is not a number."""
+    """Returns columns as float32 [N, F]; names the value that is none."""
     if not columns:
         raise BadInput(f"{path} has labels, but no further columns")
     x = np.empty((len(rows), len(columns)), dtype=np.float32)
-    for number, row in enumerate(rows):
-        try:
-            x[number] = [float(row[at]) for at in columns]
-        except ValueError:
-            at = next(at for at in columns if not _is_number(row[at]))
-            raise BadInput(
-                f"{path}: row {number + 1} has {row[at]!r} in column {header[at]}; it must be a number"
-            ) from None
+    with np.errstate(over="ignore"):
+        for number, row in enumerate(rows):
+            x[number] = [_number(row[at]) for at in columns]
+    finite = np.isfinite(x)
+    if not finite.all():
+        number, column = np.argwhere(~finite)[0]
+        at = columns[column]
+        raise BadInput(
+            f"{path}: row {number + 1} has {rows[number][at]!r} in column {header[at]}; "
+            "it must be a number that is finite in float32"
+        )
     return x
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float:
+    """Returns the number of a text, NaN if it is none."""
     try:
-        float(text)
-        return True
+        return float(text)
     except ValueError:
-        return False
+        return math.nan
