@@ -34,7 +34,7 @@ def print_wide(
     for number, columns in enumerate(blocks):
         if number:
             screen.print()
-        table = Table(box=None, padding=(0, GAP, 0, 0))
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
         for heading, width in zip(headings, texts, strict=False):
             table.add_column(heading, overflow="fold", max_width=width - GAP)
         shown = [text_columns + column for column in columns]

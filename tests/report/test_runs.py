@@ -9,6 +9,7 @@ import pytest
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
 from hpcfl.log.target import ToTarget
+from hpcfl.report.wide_table import print_wide
 from hpcfl.runtime.lock import RunLock
 from tests.helpers.logs import add, new_log
 from tests.helpers.runs import SHORT
@@ -112,3 +113,14 @@ def test_the_file_of_a_whole_study_is_passed_over(hpcfl, study):
     shown = hpcfl("show", *runs)
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith(f"passed over: {study / 'study.h5'} is a whole study; hpcfl show {study}")
+
+
+def test_columns_that_just_fit_do_not_fold_names(monkeypatch, capsys):
+    """A table that is as wide as the screen has no gap after its last column."""
+    headings, rows = ["run", "method", *"abcdef"], [["refine.h5", "fedproto", *6 * ["12.34%"]]]
+    for columns in range(50, 90):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_wide(headings, rows, 2)
+        lines = capsys.readouterr().out.splitlines()
+        assert all(line.startswith(("run  ", "refine.h5  fedproto  ")) for line in lines if line)
+        assert max(map(len, lines)) <= columns
