@@ -113,25 +113,25 @@ class PrototypeAlgorithm(Algorithm):
             prototypes = with_last_length(prototypes, self._local(client))
         client.blocks["local.value"].copy_(prototypes.value_KD)
         client.blocks["local.present"].copy_(prototypes.present_K)
-        if np.isfinite(losses["loss"]):
-            dead_K = means.dead_K()
-            finite = prototypes.value_KD.isfinite().all().to(dead_K.device)
-            client.measured["dead"] = dead_K.where(finite, torch.nan)
-            client.measured["margin"] = self.method.local_margin_K(prototypes).where(finite, torch.nan)
+        dead_K = means.dead_K()
+        finite = prototypes.value_KD.isfinite().all().to(dead_K.device)
+        client.measured["dead"] = dead_K.where(finite, torch.nan)
+        client.measured["margin"] = self.method.local_margin_K(prototypes).where(finite, torch.nan)
         return losses
 
     def _active_set(self, client: LocalClient, download: Payload) -> ActiveSet | None:
         """Returns the unlabelled samples that the client trains on; None if there are none."""
-        thresholds_2, target = client.saved("thresholds"), self._prototypes(download)
+        saved_2, target = client.saved("thresholds"), self._prototypes(download)
         own = Prototypes(target.value_KD, target.present_K & (client.count_K > 0))
-        if thresholds_2.isnan().any():  # its first round of the semi-supervised phase
-            thresholds_2, block = self.semi.calibrate(client.step, client.samples(), own), "thresholds"
-            client.blocks[block].copy_(to_device(thresholds_2.view(client.blocks[block].dtype), self.device))
+        first, unlabelled = bool(saved_2.isnan().any()), client.samples("unlabelled")
+        limits = client.samples() if first else saved_2
+        active, thresholds_2 = self.semi.active_set(
+            client.round, client.id, client.step, unlabelled, own, limits
+        )
+        if first:
+            block = client.blocks["thresholds"]
+            block.copy_(to_device(thresholds_2.view(block.dtype), self.device))
         client.metrics["thresholds"] = thresholds_2.numpy()
-        unlabelled = client.samples("unlabelled")
-        if not len(unlabelled):
-            return None
-        active = self.semi.active_set(client.round, client.id, client.step, unlabelled, own, thresholds_2)
         client.metrics["accepted"] = len(active)
         if not len(active):
             return None

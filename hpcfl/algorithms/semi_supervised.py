@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.methods.prototypes import ClassMeans, Prototypes
-from hpcfl.methods.pseudo_labels import accept, pseudo_labels, thresholds
+from hpcfl.methods.pseudo_labels import PseudoLabels, accept, pseudo_labels, thresholds
 from hpcfl.methods.spec import PrototypeSpec
 from hpcfl.training.augmentation import STRONG, WEAK, Augmentation, augmentation_of
 from hpcfl.training.epochs import features
@@ -57,27 +57,47 @@ class SemiSupervised:
         self.batch = plan.config.runtime.inference_batch
         self.weak = weak_augmentation(plan.has_characters)
 
-    def calibrate(self, step: Step, labelled: ClientSamples, own: Prototypes) -> Tensor:
-        """Returns a client's thresholds, on the host, from labelled samples and its classes' prototypes."""
-        z_ND = torch.cat([z_BD for z_BD, _ in features(step, labelled, self.batch)])
-        z_ND, *rows = to_host(z_ND, own.value_KD, own.present_K)
-        quantiles = self.spec.margin_quantile, self.spec.distance_quantile
-        return thresholds(z_ND, labelled.host_labels_N, Prototypes(*rows), *quantiles)
-
     def active_set(
-        self, t: int, i: int, step: Step, unlabelled: ClientSamples, own: Prototypes, thresholds_2: Tensor
-    ) -> ActiveSet:
-        """Returns the samples accepted by client i in round t: Eq. (10), (11) on weak views, in eval mode."""
+        self,
+        t: int,
+        i: int,
+        step: Step,
+        unlabelled: ClientSamples,
+        own: Prototypes,
+        limits: Tensor | ClientSamples,
+    ) -> tuple[ActiveSet, Tensor]:
+        """Returns the samples accepted by client i in round t, and its thresholds: Eq. (10), (11).
+
+        `own` are the prototypes of its classes. `limits` are the thresholds, or in its first round of the
+        phase the labelled samples that they follow from. Features are computed in eval mode, of weak views.
+
+        The number of accepted samples decides the batches that follow. So the host waits for the device here,
+        but only once.
+        """
         weak = augmentation_of(self.plan, i, t, 0, WEAK, self.weak)
-        labels = pseudo_labels(
-            torch.cat([z_BD for z_BD, _ in features(step, unlabelled, self.batch, weak)]), own
-        )
-        accepted_N = accept(labels, to_device(thresholds_2, labels.margin_N.device))
-        # their number decides the batches that follow, so the host has to know it here
-        accepted_N, label_N = to_host(accepted_N, labels.class_N)
-        samples, label_N = replace(unlabelled, index_N=unlabelled.index_N[accepted_N]), label_N[accepted_N]
+        labels = pseudo_labels(self._features(step, unlabelled, own, weak), own)
+        on_device = [labels.class_N, labels.distance_N, labels.margin_N]
+        if isinstance(limits, Tensor):
+            on_host, thresholds_2 = to_host(*on_device), limits
+        else:
+            z_ND = self._features(step, limits, own)
+            *on_host, z_ND, value_KD, present_K = to_host(*on_device, z_ND, own.value_KD, own.present_K)
+            quantiles = self.spec.margin_quantile, self.spec.distance_quantile
+            own = Prototypes(value_KD, present_K)
+            thresholds_2 = thresholds(z_ND, limits.host_labels_N, own, *quantiles)
+        labels = PseudoLabels(*on_host)
+        accepted_N = accept(labels, thresholds_2)
+        label_N = labels.class_N[accepted_N]
+        samples = replace(unlabelled, index_N=unlabelled.index_N[accepted_N])
         correct = int((label_N == samples.host_labels_N).sum())
-        return ActiveSet(samples, to_device(label_N, samples.source.device), correct)
+        return ActiveSet(samples, to_device(label_N, samples.source.device), correct), thresholds_2
+
+    def _features(
+        self, step: Step, samples: ClientSamples, own: Prototypes, augment: Augmentation | None = None
+    ) -> Tensor:
+        """Returns the features of all samples; there may be none."""
+        found = features(step, samples, self.batch, augment) if len(samples) else ()
+        return torch.cat([own.value_KD[:0], *(z_BD for z_BD, _ in found)])
 
     def batches(self, active: ActiveSet, t: int, i: int, epoch: int) -> Iterator[Batch]:
         """Yields batches of strong views with pseudo-labels, as large as the labelled ones, without end."""

@@ -23,7 +23,8 @@ from hpcfl.metrics.records import RankMetrics
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.bound_network import bind_network
 from hpcfl.training.learning_rate import learning_rate
-from hpcfl.training.local_client import LocalClient
+from hpcfl.training.local_client import LocalClient, Losses
+from hpcfl.training.losses import PendingLosses
 from hpcfl.training.samples import SampleSource
 from hpcfl.training.state import empty_vector
 from hpcfl.utils import seeds
@@ -77,18 +78,18 @@ class Worker:
             losses = self.algorithm.train(client, self.download)
             if "loss" not in losses:
                 raise TypeError(f"{self.ctx.plan.spec.algorithm}: `train` must return the loss as 'loss'")
+            if not (self.download and self.algorithm.receivers == "once"):
+                upload = self.algorithm.upload(client, self.download)
+            upload, diverged = self._store(client, upload, losses)
             for name, value in losses.items():
                 if name in (client.metrics.dtype.names or ()):
                     client.metrics[name] = value
-            if not (self.download and self.algorithm.receivers == "once"):
-                upload = self.algorithm.upload(client, self.download)
-            upload, diverged = self._store(client, upload, losses["loss"])
             client.metrics["seconds"] = time.perf_counter() - start
             client.metrics["started"] = start - self.round_start
         self.cpu_on_clients += time.process_time() - cpu
         return ClientUpload(i, diverged, {} if diverged else upload)
 
-    def _store(self, client: LocalClient, upload: Payload, loss: float) -> tuple[Payload, bool]:
+    def _store(self, client: LocalClient, upload: Payload, losses: Losses) -> tuple[Payload, bool]:
         """Copies the state of a trained client out; returns its upload, on the host, and whether it diverged.
 
         All that the host needs of the client is fetched together, so that it waits for the device once.
@@ -96,13 +97,18 @@ class Worker:
         nbytes = client.bound.layout.nbytes
         client.blocks["diverged"].fill_(False)
         measured = client.measured | {"head_norms": client.network.head_norms()}
-        state, *rest = to_host(self.buffer[:nbytes], *measured.values(), *tensors(upload))
-        values = dict(zip(measured, rest, strict=False))
-        on_host = replace_tensors(upload, rest[len(measured) :])
-        upload = self.algorithm.compress_upload(client.round, on_host)
-        diverged = not np.isfinite(loss) or not is_finite(upload)
+        pending = losses if isinstance(losses, PendingLosses) else None
+        parts = [*measured.values(), *tensors(upload), *(pending.on_device if pending else [])]
+        state, *rest = to_host(self.buffer[:nbytes], *parts)
+        host = iter(rest)
+        values = {name: next(host) for name in measured}
+        upload = self.algorithm.compress_upload(client.round, replace_tensors(upload, host))
+        if pending:
+            pending.finish(list(host))
+        has_loss = bool(np.isfinite(losses["loss"]))
+        diverged = not has_loss or not is_finite(upload)
         for name, value in values.items():
-            if not (diverged and name == "head_norms"):
+            if has_loss and not (diverged and name == "head_norms"):
                 client.metrics[name] = value.numpy()
         if not (diverged and self.algorithm.recovers):  # else all stays as it was before the round
             stored = self.ctx.records.store(client.id, state)

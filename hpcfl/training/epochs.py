@@ -11,10 +11,10 @@ from torch import Tensor
 
 from hpcfl.methods.infer import num_correct
 from hpcfl.training.augmentation import Augmentation
+from hpcfl.training.losses import PendingLosses
 from hpcfl.training.samples import ClientSamples
 from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
-from hpcfl.utils.accelerator import to_host
 
 
 def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
@@ -38,7 +38,7 @@ def train_epochs(
     augmentation: Callable[[int], Augmentation | None] | None = None,
     strong_batches: Callable[[int], Iterator[Batch]] | None = None,
     measure_ratios: bool = False,
-) -> dict[str, float]:
+) -> PendingLosses:
     """Trains in place and returns the mean loss per sample, its terms, ProtoNorm Eq. (4), and the accuracy.
 
     `train_accuracy` is that of the head over the same batches as the loss: all batches of all epochs, in
@@ -67,14 +67,17 @@ def train_epochs(
                 observe(outputs)
     ratios = step.ratios or {}
     correct = num_correct(torch.cat(predicted), torch.cat(labels))
-    measured_ST, correct, *of_ratios = to_host(torch.stack(terms_ST), correct, *ratios.values())
     step.end()
-    sums = dict(zip(terms, sum_in_order(measured_ST, sizes), strict=True))
-    passed = len(samples) * settings.epochs
-    means = {name: float(total) / passed for name, total in sums.items()}
-    accuracy = int(correct) / passed if math.isfinite(means["loss"]) else math.nan
-    by_name = {f"gradient_{name}": float(ratio) for name, ratio in zip(ratios, of_ratios, strict=True)}
-    return means | by_name | {"train_accuracy": accuracy}
+    names = [*terms, *(f"gradient_{name}" for name in ratios), "train_accuracy"]
+
+    def compute(on_host: Sequence[Tensor]) -> dict[str, float]:
+        measured_ST, correct, *of_ratios = on_host
+        passed = len(samples) * settings.epochs
+        means = [float(total) / passed for total in sum_in_order(measured_ST, sizes)]
+        found = dict(zip(names, [*means, *map(float, of_ratios), int(correct) / passed], strict=True))
+        return found if math.isfinite(found["loss"]) else found | {"train_accuracy": math.nan}
+
+    return PendingLosses(names, [torch.stack(terms_ST), correct, *ratios.values()], compute)
 
 
 def sum_in_order(mean_ST: Tensor, sizes: Sequence[int]) -> np.ndarray:

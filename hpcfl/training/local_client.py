@@ -15,6 +15,7 @@ from hpcfl.models.network import Network
 from hpcfl.training.augmentation import TRAINING, augmentation_of
 from hpcfl.training.bound_network import BoundNetwork
 from hpcfl.training.epochs import features, train_epochs
+from hpcfl.training.losses import PendingLosses
 from hpcfl.training.samples import ClientSamples, SampleSource
 from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
@@ -22,7 +23,7 @@ from hpcfl.utils import seeds
 from hpcfl.utils.accelerator import to_device
 
 Part = Literal["train", "test", "unlabelled", "validation"]
-Losses = dict[str, float]
+Losses = PendingLosses | dict[str, float]
 """The mean loss per sample (`loss`), its unweighted terms, and the accuracy by head (`train_accuracy`).
 
 Each is logged if a metric has its name."""

@@ -56,13 +56,12 @@ POOL: list[list[float]] = [[9.0, 1, 0], [0, 1, 0], [1, 1, 0], [0, 0, 3]]
 def test_pseudo_labels_come_from_prototypes_and_not_from_the_hidden_labels(plan):
     """All hidden labels are wrong; the third sample has no margin; class 2 is not the client's own."""
     own = Prototypes(AXES.value_KD, torch.tensor([True, True, False]))
-    found = phase_of(plan).active_set(0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, torch.tensor([0.5, 0.2]))
+    limits = torch.tensor([0.5, 0.2])
+    found, _ = phase_of(plan).active_set(0, 0, Bare(), points(POOL, [2, 0, 1, 1]), own, limits)
     assert found.samples.index_N.tolist() == [0, 1]
     assert found.label_N.tolist() == [0, 1]
     assert found.num_correct == 0
-    everyone = phase_of(plan).active_set(
-        0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, torch.tensor([0.5, 0.2])
-    )
+    everyone, _ = phase_of(plan).active_set(0, 0, Bare(), points(POOL, [0, 1, 0, 2]), AXES, limits)
     assert (everyone.label_N.tolist(), everyone.num_correct) == ([0, 1, 2], 3)
 
 
