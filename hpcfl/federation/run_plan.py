@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcfl.config.evaluated import evaluated_clients
 from hpcfl.config.schema import Config
 from hpcfl.config.train import NO_CLIPPING, TrainConfig
 from hpcfl.data.dataset import Dataset
@@ -100,6 +101,11 @@ class RunPlan:
     def unowned(self) -> list[int]:
         """The classes that no client trains on."""
         return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
+
+    @cached_property
+    def evaluated_M(self) -> np.ndarray:
+        """Whether each client is evaluated."""
+        return evaluated_clients(self.config)
 
     @cached_property
     def system(self) -> System | None:
