@@ -84,11 +84,8 @@ class RoundMetricsBuilder:
 
     def labels(self, rows: FeatureRows) -> np.ndarray:
         """Returns the labels of test samples."""
-        tests, pairs = (
-            [client.test for client in self.plan.clients],
-            zip(rows.client_R, rows.sample_R, strict=True),
-        )
-        return self.plan.data.y[np.array([tests[i][n] for i, n in pairs], dtype=np.int64)]
+        clients, pairs = self.plan.clients, zip(rows.client_R, rows.sample_R, strict=True)
+        return self.plan.data.y[np.array([clients[i].test[n] for i, n in pairs], dtype=np.int64)]
 
     def _accuracies(self, row: Row, evaluated: bool) -> Row:
         """Returns the accuracies by the method's own inference; if that is undefined nothing is correct."""

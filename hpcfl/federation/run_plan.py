@@ -81,7 +81,7 @@ class RunPlan:
         norms = [norm for norm in (self.config.train.clip_norm, self.spec.clip_norm) if norm]
         return self.config.train.model_copy(update={"clip_norm": min(norms, default=0.0)})
 
-    @property
+    @cached_property
     def architectures(self) -> tuple[str, ...]:
         """The distinct architectures of the clients, in order of first use."""
         return tuple(dict.fromkeys(client.architecture for client in self.clients))
@@ -92,7 +92,7 @@ class RunPlan:
         known = KNOWN_DATASETS.get(self.data.original or self.config.data.name)
         return known is not None and known.characters
 
-    @property
+    @cached_property
     def has_validation(self) -> bool:
         """Whether there are validation samples."""
         return any(len(client.validation) for client in self.clients)

@@ -16,13 +16,12 @@ POOLED_SAMPLES = 2000
 def pooled_samples(plan: RunPlan, t: int) -> Selection:
     """Returns the samples of the pooled silhouette of round t (from 0): a keyed choice in saved rounds."""
     config = plan.config
+    if not (config.evaluates(t) and config.saves_prototypes(t)):
+        return _no_samples(plan)
     tests = zip(plan.clients, plan.evaluated_M.tolist(), strict=True)
     sizes_M = [len(client.test) * evaluated for client, evaluated in tests]
-    total, number = sum(sizes_M), 0
-    if config.evaluates(t) and config.saves_prototypes(t):
-        number = min(POOLED_SAMPLES, total)
-    if not number:
-        return _no_samples(plan)
+    total = sum(sizes_M)
+    number = min(POOLED_SAMPLES, total)
     chosen = np.sort(generator(config.seed, "pooled samples", t).choice(total, number, replace=False))
     ends_M = np.cumsum(sizes_M)
     parts = np.split(chosen, np.searchsorted(chosen, ends_M[:-1]))

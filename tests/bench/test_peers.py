@@ -73,8 +73,8 @@ def test_programs_do_without_hpcfl(path):
 
 def test_a_round_lasts_from_line_to_line():
     """Ends at 7, 8, 10, 13, 17: rounds of 1, 2, 3 and 4 s after the first; the last is not counted."""
-    got = from_times(1.0, [7.0, 8.0, 10.0, 13.0, 17.0], 5)
-    assert got == Measurement(2.0, 7.0 - 1.0 - 2.0, 5)
+    got = from_times(1.0, [7.0, 8.0, 10.0, 13.0, 17.0], 0.5, 5)
+    assert got == Measurement(2.0, 0.5, 7.0 - 1.0 - 2.0, 5)
 
 
 def test_a_program_is_measured_with_its_child_processes(tmp_path, monkeypatch):
@@ -104,8 +104,8 @@ def test_ratios_are_medians_of_the_repeats():
     own, other = Row("hpcfl", 20), Row("x", 50)
     for row, values in ((own, [1.0, 2.0, 4.0]), (other, [3.0, 10.0, 16.0])):
         for value in values:
-            row.add(Measurement(value, 2 * value, 1000))
-    assert ratios(other, own) == ["4.00 (3.00–5.00)", "4.00 (3.00–5.00)", "1.00", "2.5"]
+            row.add(Measurement(value, 3 * value, 2 * value, 1000))
+    assert ratios(other, own) == [*["4.00 (3.00–5.00)"] * 3, "1.00", "2.5"]
 
 
 def test_lines_are_those_of_code(tmp_path):
@@ -151,12 +151,11 @@ def test_the_table_has_a_row_for_each(bench_command):
     )
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
-    rows = {line.split()[0]: line for line in lines if line.startswith(("hpcfl 0", "flower:"))}
-    assert "flwr 1.0" in rows["flower:"]
+    rows = {line.split()[0]: line for line in lines if line.startswith(("hpcfl  ", "flower  "))}
     assert rows["hpcfl"].split()[-1].isdigit()
-    assert any(
-        line.startswith("fluke: fluke 1.0: exit code 1 after 0 of 4 rounds: ModuleNotFound") for line in lines
-    )
+    assert rows["flower"].split()[-1] == "1"
+    assert any("; flower: flwr 1.0; " in line for line in lines)
+    assert any(line.startswith("fluke: exit code 1 after 0 of 4 rounds: ModuleNotFound") for line in lines)
     assert any("does not install: no wheel" in line for line in lines)
 
 

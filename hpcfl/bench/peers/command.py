@@ -119,12 +119,12 @@ class PeerRunner:
 
     def compare(self, peers: Sequence[str], repeats: int) -> dict[str, Row]:
         """Returns the measurements by simulator; in each repeat all take their turn."""
-        own = f"{HPCFL} {__version__}, torch {version('torch').partition('+')[0]}"
-        rows = {HPCFL: Row(own, count_lines(self.prepared.config))}
+        own = f"{HPCFL} {__version__}, torch {version('torch')}"
+        rows = {HPCFL: Row(HPCFL, count_lines(self.prepared.config), own)}
         for name in peers:
             made = self.environments[name]
             lines = count_lines(FOLDER / f"run_{name}.py")
-            rows[name] = Row(f"{name}: {made.versions}", lines, problem=made.problem)
+            rows[name] = Row(name, lines, made.versions and f"{name}: {made.versions}", problem=made.problem)
         for _ in range(repeats):
             for name, row in rows.items():
                 if not row.problem:

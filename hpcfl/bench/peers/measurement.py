@@ -31,6 +31,8 @@ class Measurement:
 
     round_seconds: float = 0.0
     """Median of all rounds but the first and the last."""
+    cpu_seconds: float = 0.0
+    """Of all its processes together in such a round, on average."""
     start_seconds: float = 0.0
     """From the start of the program to the start of its first round."""
     peak_bytes: int = 0
@@ -41,9 +43,13 @@ class Measurement:
 class ProgramRun(Job):
     """A program whose lines `round N` are timed as they arrive."""
 
-    def __init__(self, command: Sequence[str], directory: Path, variables: Sequence[str] = ()) -> None:
-        self.token = secrets.token_hex(8)
+    def __init__(
+        self, command: Sequence[str], directory: Path, rounds: int, variables: Sequence[str] = ()
+    ) -> None:
+        self.token, self.rounds = secrets.token_hex(8), rounds
         self.start, self.ends = time.perf_counter(), dict[int, float]()
+        self.cpu: dict[int, float] = {}
+        """CPU seconds of all processes after the first round and after the last that counts."""
         super().__init__(["env", f"{TOKEN}={self.token}", *variables, *command], directory)
 
     def _read(self) -> None:
@@ -51,7 +57,10 @@ class ProgramRun(Job):
         with self.process.stdout as output:
             for line in output:
                 if match := ROUND.match(line):
-                    self.ends.setdefault(int(match[1]), time.perf_counter())
+                    number = int(match[1])
+                    self.ends.setdefault(number, time.perf_counter())
+                    if number in (1, self.rounds - 1):
+                        self.cpu[number] = sum(map(cpu_seconds, self.processes()))
                 self.lines.append(line)
 
     def processes(self) -> list[int]:
@@ -80,7 +89,7 @@ def measure(
 ) -> Measurement:
     """Runs a program to its end and returns what it took."""
     peak = 0
-    with ProgramRun(command, directory, variables) as run:
+    with ProgramRun(command, directory, rounds, variables) as run:
         while run.process.poll() is None:
             if time.perf_counter() - run.start > LIMIT:
                 return Measurement(problem=f"does not end within {LIMIT / 60:.0f} minutes")
@@ -91,14 +100,24 @@ def measure(
         done = [run.ends[n] for n in range(1, rounds + 1) if n in run.ends]
         if code or len(done) < rounds:
             return Measurement(problem=_problem(code, len(done), rounds, run.lines))
-    return from_times(run.start, done, peak)
+    cpu = (run.cpu[rounds - 1] - run.cpu[1]) / (rounds - 2)
+    return from_times(run.start, done, cpu, peak)
 
 
-def from_times(start: float, ends: Sequence[float], peak: int) -> Measurement:
+def cpu_seconds(pid: int) -> float:
+    """Returns the CPU seconds of a process and of its children that have ended, 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def from_times(start: float, ends: Sequence[float], cpu: float, peak: int) -> Measurement:
     """Returns the measurement of a program that began at `start` and ended its rounds at these times."""
     lasted = [after - before for before, after in pairwise(ends)]
     seconds = median(lasted[:-1])
-    return Measurement(seconds, ends[0] - start - seconds, peak)
+    return Measurement(seconds, cpu, ends[0] - start - seconds, peak)
 
 
 def _problem(code: int, done: int, rounds: int, lines: Sequence[str]) -> str:

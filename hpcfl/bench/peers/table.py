@@ -16,6 +16,9 @@ from hpcfl.bench.peers.workloads import Prepared
 from hpcfl.utils.formatting import console, format_memory, plural
 
 HPCFL = "hpcfl"
+RATIOS = ("seconds", "CPU seconds", "start-up", "memory", "lines")
+TICK = 0.001
+"""Least CPU seconds that a ratio is made of."""
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Row:
     name: str
     lines: int
     """Of code that a user writes."""
+    versions: str = ""
     repeats: list[Measurement] = field(default_factory=list)
     problem: str = ""
 
@@ -42,10 +46,8 @@ def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int) -> None
         f"{prepared.dataset}; {plural(workload.rounds, 'round')}, {plural(len(own.repeats), 'repeat')}; "
         f"hpcfl on {ranks} ranks, the others with {plural(ranks - 1, 'worker')} or threads; load {load}"
     )
-    table = Table("", box=None, pad_edge=False)
-    for head in ("seconds ÷ hpcfl's", "start-up ÷", "memory ÷", "lines ÷"):
-        table.add_column(head, justify="right")
-    for head in ("s per round", "clients/s", "start-up", "memory", "lines"):
+    table = Table("÷ hpcfl's, then itself", box=None, pad_edge=False)
+    for head in (*RATIOS, "s/round", "CPU s", "clients/s", "start", "memory", "lines"):
         table.add_column(head, justify="right")
     for row in rows.values():
         if row.problem:
@@ -53,6 +55,7 @@ def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int) -> None
         else:
             table.add_row(row.name, *ratios(row, own), *figures(row, workload.participants))
     screen.print(table)
+    screen.print("; ".join(row.versions for row in rows.values() if row.versions))
     for row in rows.values():
         if row.problem:
             screen.print(f"{row.name}: {row.problem}")
@@ -61,14 +64,15 @@ def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int) -> None
 def ratios(row: Row, own: Row) -> list[str]:
     """Returns a simulator's figures ÷ hpcfl's."""
     if row is own:
-        return ["1", "1", "1", "1"]
+        return ["1"] * len(RATIOS)
     if own.problem:
-        return ["–"] * 4
+        return ["–"] * len(RATIOS)
     pairs = list(zip(row.repeats, own.repeats, strict=True))
     seconds = [each.round_seconds / ours.round_seconds for each, ours in pairs]
     start = [each.start_seconds / ours.start_seconds for each, ours in pairs]
     memory = [each.peak_bytes / ours.peak_bytes for each, ours in pairs]
-    return [spread(seconds), spread(start), spread(memory), f"{row.lines / own.lines:.1f}"]
+    cpu = [each.cpu_seconds / max(ours.cpu_seconds, TICK) for each, ours in pairs]
+    return [*map(spread, (seconds, cpu, start, memory)), f"{row.lines / own.lines:.1f}"]
 
 
 def figures(row: Row, participants: int) -> list[str]:
@@ -76,6 +80,7 @@ def figures(row: Row, participants: int) -> list[str]:
     seconds = median(each.round_seconds for each in row.repeats)
     return [
         f"{seconds:.3f}",
+        f"{median(each.cpu_seconds for each in row.repeats):.3f}",
         f"{participants / seconds:.0f}",
         f"{median(each.start_seconds for each in row.repeats):.1f} s",
         format_memory(median(each.peak_bytes for each in row.repeats)),
