@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from hpcfl.comm.launcher import find_launcher
 from hpcfl.errors import BadInput, RunFailed
@@ -65,7 +66,7 @@ class Job:
             for line in output:
                 self.lines.append(line)
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -11,6 +11,7 @@ import click
 
 from hpcfl import __version__
 from hpcfl.cli.bench import bench
+from hpcfl.cli.bench_scale import growth, peers
 from hpcfl.cli.catalog import catalog
 from hpcfl.cli.data import data
 from hpcfl.cli.jobs import jobs
@@ -83,3 +84,5 @@ def train(config: str | None, settings: tuple[str, ...], out: str | None, fresh:
 
 for command in (show, diff, watch, clock, export, report, study, jobs, plan, doctor, catalog, data, bench):
     main.add_command(command)
+bench.add_command(peers)
+bench.add_command(growth)

@@ -24,12 +24,12 @@ def bench() -> None:
     """
 
 
-def _integer(name: str, default: int, least: int = 1, help: str | None = None) -> Callable[..., Any]:
+def integer(name: str, default: int, least: int = 1, help: str | None = None) -> Callable[..., Any]:
     """Returns an option that takes a whole number."""
     return click.option(name, default=default, show_default=True, type=click.IntRange(least), help=help)
 
 
-def _exit_with(benchmark: Callable[..., int], **options: Any) -> NoReturn:
+def exit_with(benchmark: Callable[..., int], **options: Any) -> NoReturn:
     """Runs a benchmark and exits with its code; if a run that it started fails, with 1."""
     try:
         code = benchmark(**options)
@@ -76,8 +76,8 @@ def step(
 @bench.command()
 @click.argument("config", required=False)
 @SETTINGS
-@_integer("--repeats", 9)
-@_integer("--samples", 160, help="Of each client.")
+@integer("--repeats", 9)
+@integer("--samples", 160, help="Of each client.")
 def joint(config: str | None, settings: tuple[str, ...], repeats: int, samples: int) -> None:
     """Seconds of fml's or fedkd's joint step ÷ those of both networks' own steps.
 
@@ -85,7 +85,7 @@ def joint(config: str | None, settings: tuple[str, ...], repeats: int, samples: 
     """
     from hpcfl.bench.joint import bench_joint
 
-    _exit_with(bench_joint, path=config, settings=settings, repeats=repeats, samples=samples)
+    exit_with(bench_joint, path=config, settings=settings, repeats=repeats, samples=samples)
 
 
 @bench.command()
@@ -99,18 +99,18 @@ def device(config: str | None, settings: tuple[str, ...], methods: tuple[str, ..
     """
     from hpcfl.bench.device import bench_device
 
-    _exit_with(bench_device, path=config, settings=settings, methods=methods)
+    exit_with(bench_device, path=config, settings=settings, methods=methods)
 
 
 @bench.command()
 @click.argument("config", required=False)
 @SETTINGS
-@_integer("--samples", 320, least=2, help="Of each client.")
+@integer("--samples", 320, least=2, help="Of each client.")
 def profile(config: str | None, settings: tuple[str, ...], samples: int) -> None:
     """Where the seconds of a client's round go, with the share of the GEMM limit."""
     from hpcfl.bench.profile import bench_profile
 
-    _exit_with(bench_profile, path=config, settings=settings, samples=samples)
+    exit_with(bench_profile, path=config, settings=settings, samples=samples)
 
 
 @bench.command()
@@ -125,8 +125,8 @@ def exchange(rounds: int) -> None:
 @bench.command()
 @click.option("--classes", type=click.IntRange(2, 10_000), help="Only alignment, in several ways.")
 @click.option("--features", default=512, show_default=True, type=click.IntRange(2, 65_536))
-@_integer("--iterations", 500, help="With --classes.")
-@_integer("--threads", 1, help="Without --classes.")
+@integer("--iterations", 500, help="With --classes.")
+@integer("--threads", 1, help="Without --classes.")
 def refine(classes: int | None, features: int, iterations: int, threads: int) -> None:
     """The server's refinements for 10 to 1000 classes.
 
@@ -141,9 +141,9 @@ def refine(classes: int | None, features: int, iterations: int, threads: int) ->
 
 
 @bench.command()
-@_integer("--many", 21, help="Ranks.")
-@_integer("--few", 3, help="Ranks.")
-@_integer("--repeats", 3)
+@integer("--many", 21, help="Ranks.")
+@integer("--few", 3, help="Ranks.")
+@integer("--repeats", 3)
 @SETTINGS
 def ranks(**options: Any) -> None:
     """Seconds of a round on many ranks against few.
@@ -152,12 +152,12 @@ def ranks(**options: Any) -> None:
     """
     from hpcfl.bench.ranks import bench_ranks
 
-    _exit_with(bench_ranks, **options)
+    exit_with(bench_ranks, **options)
 
 
 @bench.command()
-@_integer("--ranks", 3)
-@_integer("--repeats", 3)
+@integer("--ranks", 3)
+@integer("--repeats", 3)
 @SETTINGS
 def checkpoint(**options: Any) -> None:
     """Cost of a checkpoint.
@@ -166,13 +166,13 @@ def checkpoint(**options: Any) -> None:
     """
     from hpcfl.bench.checkpoint import bench_checkpoint
 
-    _exit_with(bench_checkpoint, **options)
+    exit_with(bench_checkpoint, **options)
 
 
 @bench.command()
-@_integer("--few", 100, help="Clients.")
-@_integer("--many", 500, help="Clients.")
-@_integer("--ranks", 3)
+@integer("--few", 100, help="Clients.")
+@integer("--many", 500, help="Clients.")
+@integer("--ranks", 3)
 def memory(**options: Any) -> None:
     """Memory that an extra client adds.
 
@@ -180,13 +180,13 @@ def memory(**options: Any) -> None:
     """
     from hpcfl.bench.memory import bench_memory
 
-    _exit_with(bench_memory, **options)
+    exit_with(bench_memory, **options)
 
 
 @bench.command()
 @click.option("--name", default="fmnist", show_default=True, help="A prepared dataset.")
 @click.option("--root", metavar="DIR", help="Where it lies. [default: $HPCFL_DATA, else data]")
-@_integer("--ranks", 21)
+@integer("--ranks", 21)
 def data(**options: Any) -> None:
     """Memory that ranks hold of a prepared dataset.
 
@@ -194,14 +194,14 @@ def data(**options: Any) -> None:
     """
     from hpcfl.bench.data import bench_data
 
-    _exit_with(bench_data, **options)
+    exit_with(bench_data, **options)
 
 
 @bench.command()
 @click.argument("config", required=False)
 @SETTINGS
-@_integer("--ranks", 3)
-@_integer("--rounds", 2)
+@integer("--ranks", 3)
+@integer("--rounds", 2)
 def plan(**options: Any) -> None:
     """Predictions of `hpcfl plan` against a run.
 
@@ -209,12 +209,12 @@ def plan(**options: Any) -> None:
     """
     from hpcfl.bench.plan import bench_plan
 
-    _exit_with(bench_plan, **options)
+    exit_with(bench_plan, **options)
 
 
 @bench.command()
-@_integer("--cells", 60, least=7)
-@_integer("--ranks", 3)
+@integer("--cells", 60, least=7)
+@integer("--ranks", 3)
 def study(**options: Any) -> None:
     """Seconds that a cell of a study takes beside its rounds.
 
@@ -222,4 +222,4 @@ def study(**options: Any) -> None:
     """
     from hpcfl.bench.study import bench_study
 
-    _exit_with(bench_study, **options)
+    exit_with(bench_study, **options)

@@ -89,7 +89,12 @@ def clock(
 
 @click.command()
 @click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
-@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "torch", "latex"]))
+@click.option(
+    "--to",
+    "kind",
+    required=True,
+    type=click.Choice(["csv", "tensorboard", "wandb", "mlflow", "torch", "latex"]),
+)
 @click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
 @click.option(
     "--client", "clients", metavar="I", type=int, multiple=True, help="With torch: this client; repeatable."
@@ -98,8 +103,9 @@ def clock(
 def export(
     runs: tuple[str, ...], kind: str, out: str | None, clients: tuple[int, ...], samples: bool
 ) -> None:
-    """Write runs as CSV files, for TensorBoard or for torch, or the tables of a study as CSV or LaTeX.
+    """Write runs as CSV files, for a tracker or for torch, or the tables of a study as CSV or LaTeX.
 
+    wandb: an offline run, which `wandb sync DIR` sends. mlflow: a local store; with -o all runs are in one.
     torch: the clients' networks after the last round, which torch loads without hpcfl, prototypes and saved
     features. Each run, or the study, gets a directory of its own.
     """

@@ -98,6 +98,8 @@ class FederationConfig(Section):
 class LogConfig(Section):
     evaluate_every: Count = 1
     """Rounds between evaluations of all clients; the last round is always evaluated."""
+    evaluate_clients: Count | None = None
+    """Number of clients that are evaluated, a sample that the seed fixes for all rounds; unset: all."""
     prototypes_every: Count = 10
     """Rounds between saves of the global prototypes; the last round is always saved."""
     local_prototypes: bool = False
@@ -179,6 +181,12 @@ class Config(Section):
             raise ValueError(
                 f"system.extra = {extra}: federation.participation = {number} and {extra} more are more than "
                 f"federation.clients = {clients}"
+            )
+        if (evaluated := self.log.evaluate_clients) is not None and evaluated > clients:
+            raise ValueError(f"log.evaluate_clients = {evaluated}: more than federation.clients = {clients}")
+        if evaluated is not None and self.log.features_at:
+            raise ValueError(
+                "log.features_at: needs test features of all clients, unset log.evaluate_clients"
             )
         if self.models.list is not None and "group" in self.models.model_fields_set:
             raise ValueError("models.list and models.group: give one of them, not both")

@@ -84,11 +84,8 @@ class RoundMetricsBuilder:
 
     def labels(self, rows: FeatureRows) -> np.ndarray:
         """Returns the labels of test samples."""
-        tests, pairs = (
-            [client.test for client in self.plan.clients],
-            zip(rows.client_R, rows.sample_R, strict=True),
-        )
-        return self.plan.data.y[np.array([tests[i][n] for i, n in pairs], dtype=np.int64)]
+        clients, pairs = self.plan.clients, zip(rows.client_R, rows.sample_R, strict=True)
+        return self.plan.data.y[np.array([clients[i].test[n] for i, n in pairs], dtype=np.int64)]
 
     def _accuracies(self, row: Row, evaluated: bool) -> Row:
         """Returns the accuracies by the method's own inference; if that is undefined nothing is correct."""
@@ -99,11 +96,12 @@ class RoundMetricsBuilder:
                 "/round/accuracy_mean": np.nan,
                 "/client/accuracy": np.full_like(by_own_M, np.nan),
             }
+        evaluated_M = self.plan.evaluated_M
         correct_M = np.rint(np.nan_to_num(by_own_M) * self.tests_M)
-        accuracy_M = correct_M / self.tests_M
+        accuracy_M = np.where(evaluated_M, correct_M / self.tests_M, np.nan)
         return {
-            "/round/accuracy": correct_M.sum() / self.tests_M.sum(),
-            "/round/accuracy_mean": accuracy_M.mean(),
+            "/round/accuracy": correct_M[evaluated_M].sum() / self.tests_M[evaluated_M].sum(),
+            "/round/accuracy_mean": accuracy_M[evaluated_M].mean(),
             "/client/accuracy": accuracy_M,
         }
 
@@ -113,6 +111,7 @@ class RoundMetricsBuilder:
         accuracy_M, overall = np.full_like(by_own_M, np.nan), np.nan
         if evaluated:
             correct_M = np.rint(np.nan_to_num(by_own_M) * samples_M)
-            np.divide(correct_M, samples_M, out=accuracy_M, where=samples_M > 0)
-            overall = correct_M.sum() / samples_M.sum()
+            known_M = self.plan.evaluated_M & (samples_M > 0)
+            np.divide(correct_M, samples_M, out=accuracy_M, where=known_M)
+            overall = correct_M[known_M].sum() / samples_M[known_M].sum() if known_M.any() else np.nan
         return {"/round/validation_accuracy": overall, "/client/validation_accuracy": accuracy_M}

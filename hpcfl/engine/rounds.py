@@ -39,7 +39,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
         if t > ctx.first_round:
             with stopwatch.part("evaluate"):
                 if config.evaluates(t - 1):
-                    for i in queue.own_share():
+                    for i in queue.own_share(ctx.plan.evaluated_M):
                         worker.evaluate_download(t - 1, i)
                     worker.finish_evaluation()
                 saved = checkpoints.pop_saved(wait=ControlFlags.STOP in flags)
@@ -71,7 +71,7 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
             del uploads  # networks are large, and the next ones need the memory
         with stopwatch.part("evaluate"):  # while rank 0 aggregates
             if config.evaluates(t):
-                for i in queue.to_evaluate():
+                for i in queue.to_evaluate(ctx.plan.evaluated_M):
                     worker.evaluate_network(t, i)
                 worker.finish_evaluation()
         checkpoints.save_rest(queue.own_share(), trained.tolist())

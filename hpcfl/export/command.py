@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from hpcfl.errors import BadInput
-from hpcfl.export import csv_files, tensorboard_events
+from hpcfl.export import csv_files, mlflow_store, tensorboard_events, wandb_run
 from hpcfl.export.replace_files import replace_files
+from hpcfl.export.scalars import require
 from hpcfl.log.reader import Run, read_log
-from hpcfl.utils.formatting import print_line
+from hpcfl.utils.formatting import plural, print_line
 
 Writer = Callable[[Run, Path], Iterator[str]]
 """Writes a run to a directory and yields the names of its files."""
@@ -30,6 +31,12 @@ def print_exported(
             raise BadInput(f"{run} is a directory; export the logs in it, as {run}/*-*.h5")
         if out is not None and run.stem in (".", ".."):
             raise BadInput(f"{run}: {run.stem!r} is no name for a directory in {out}; rename the log")
+    if kind == "mlflow" and out is not None:  # one store for all runs
+        require(kind)
+        logs = [read_log(run) for run in runs]
+        files = replace_files(Path(out), kind, ", ".join(paths), partial(mlflow_store.write, logs))
+        print_line(f"{plural(len(runs), 'run')}: {', '.join(files)} in {out}")
+        return
     directories = [
         run.with_name(f"{run.stem}-{kind}") if out is None else Path(out) / run.stem for run in runs
     ]
@@ -53,7 +60,9 @@ def _writer(kind: str, clients: Sequence[int], samples: bool) -> Writer:
         return TorchExport(clients, samples).write
     if clients or samples:
         raise BadInput(f"--client and --samples: only with --to torch, not {kind}")
-    if kind == "tensorboard":
-        tensorboard_events.require()
-        return tensorboard_events.write
-    return csv_files.write
+    if kind == "csv":
+        return csv_files.write
+    require(kind)
+    if kind == "mlflow":
+        return lambda run, directory: mlflow_store.write([run], directory)
+    return tensorboard_events.write if kind == "tensorboard" else wandb_run.write

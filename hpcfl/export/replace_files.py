@@ -15,6 +15,7 @@ from hpcfl.utils.hdf5_file import read_regular
 SUFFIXES = "csv|tex|md|svg|pdf|png|html|toml|json|pt|pt2"
 FILE_NAME = re.compile(
     rf"(?:(?:figures|tables|configs)/)?[\w-]+\.(?:{SUFFIXES})|events\.out\.tfevents\.\d+\.hpcfl"
+    r"|run-[0-9a-z]+\.wandb|mlflow\.db"
 )
 """Names of exported files, relative to the directory."""
 

@@ -5,24 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hpcfl.errors import BadInput
+from hpcfl.export.scalars import start_time
 from hpcfl.log.reader import Run
 
 HISTOGRAM = "/client/accuracy"
 """Dataset that is shown as a histogram over clients."""
-
-
-def require() -> None:
-    """Raises BadInput unless TensorBoard is installed."""
-    if find_spec("tensorboard") is None:
-        raise BadInput("--to tensorboard needs a package that is not installed: pip install tensorboard")
 
 
 def write(run: Run, directory: Path) -> Iterator[str]:
@@ -41,7 +33,7 @@ def _events(run: Run) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.text.summary_v2 import text_pb
 
-    start = datetime.fromisoformat(str(run.attributes["start"])).timestamp()
+    start = start_time(run)
     yield Event(wall_time=start, file_version="brain.Event:2")
     texts = {"config": run.attributes["config"], "method": run.attributes.get("method", "")}
     if run.study:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcfl.config.evaluated import evaluated_clients
 from hpcfl.config.schema import Config
 from hpcfl.config.train import NO_CLIPPING, TrainConfig
 from hpcfl.data.dataset import Dataset
@@ -80,7 +81,7 @@ class RunPlan:
         norms = [norm for norm in (self.config.train.clip_norm, self.spec.clip_norm) if norm]
         return self.config.train.model_copy(update={"clip_norm": min(norms, default=0.0)})
 
-    @property
+    @cached_property
     def architectures(self) -> tuple[str, ...]:
         """The distinct architectures of the clients, in order of first use."""
         return tuple(dict.fromkeys(client.architecture for client in self.clients))
@@ -91,7 +92,7 @@ class RunPlan:
         known = KNOWN_DATASETS.get(self.data.original or self.config.data.name)
         return known is not None and known.characters
 
-    @property
+    @cached_property
     def has_validation(self) -> bool:
         """Whether there are validation samples."""
         return any(len(client.validation) for client in self.clients)
@@ -100,6 +101,11 @@ class RunPlan:
     def unowned(self) -> list[int]:
         """The classes that no client trains on."""
         return np.flatnonzero(self.class_counts_MK.sum(0) == 0).tolist()
+
+    @cached_property
+    def evaluated_M(self) -> np.ndarray:
+        """Whether each client is evaluated."""
+        return evaluated_clients(self.config)
 
     @cached_property
     def system(self) -> System | None:

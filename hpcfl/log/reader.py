@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
+from hpcfl.config.evaluated import evaluated_clients
 from hpcfl.config.loading import parse_config
 from hpcfl.config.schema import Config
 from hpcfl.errors import BadInput, nearest
@@ -72,6 +73,11 @@ class Run:
     @property
     def rounds_done(self) -> int:
         return int(self.attributes["rounds_done"])
+
+    @property
+    def evaluated_tests(self) -> np.ndarray:
+        """The number of test samples of each client that is evaluated, 0 of the others."""
+        return self["/clients/test_samples"] * evaluated_clients(self.config)
 
     @property
     def status(self) -> str:

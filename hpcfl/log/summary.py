@@ -66,7 +66,7 @@ def summary(run: Run) -> Summary:
     """Returns the summary of a run."""
     if not run.rounds_done:
         return Summary()
-    accuracy, tests_M = run["/round/accuracy"], run["/clients/test_samples"]
+    accuracy, tests_M = run["/round/accuracy"], run.evaluated_tests
     values: dict[str, float] = {
         name: float(run[f"/round/{name}"].mean())
         for name in ("bytes_up", "bytes_down", "seconds", "efficiency")
@@ -88,7 +88,9 @@ def summary(run: Run) -> Summary:
             "accuracy": float(accuracy[t]),
             "accuracy_clients": float(run["/round/accuracy_mean"][t]),
             "best": float(np.nanmax(accuracy)),
-            "clients_best": float(np.average(run["/client/best"][-1], weights=tests_M)),
+            "clients_best": float(
+                np.average(run["/client/best"][-1][tests_M > 0], weights=tests_M[tests_M > 0])
+            ),
         }
         values |= {
             "global_" if name == "global" else name: overall_accuracy(

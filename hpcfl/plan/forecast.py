@@ -85,10 +85,10 @@ class Forecast:
         A download that changes the network evaluates all clients once more, and log.train_accuracy all of
         them on their training samples.
         """
-        tests_M = np.array(
+        tests_M = self.plan.evaluated_M * np.array(
             [float(self._cost(c.id).flops) * (len(c.test) + len(c.validation)) for c in self.plan.clients]
         )
-        every_time = self.work_M.sum() if self.plan.config.log.train_accuracy else 0.0
+        every_time = self.work_M[self.plan.evaluated_M].sum() if self.plan.config.log.train_accuracy else 0.0
         if self.algorithm.download_changes == "network":
             every_time += tests_M.sum()
         train, evaluate, changed = 0.0, 0.0, set(range(len(tests_M)))

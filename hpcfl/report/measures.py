@@ -39,4 +39,4 @@ def _after_round(record: RunRecord, path: str, number: int | None) -> float:
         return float(known[-1]) if len(known) else math.nan
     if path.startswith("/round/"):
         return float(run[path][number - 1])
-    return overall_accuracy(run[path][number - 1], record.run["/clients/test_samples"])
+    return overall_accuracy(run[path][number - 1], record.run.evaluated_tests)

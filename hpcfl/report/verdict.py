@@ -141,7 +141,7 @@ def _delta(series: Series, inference: str, pairs: Sequence[tuple[RunRecord, RunR
         alone_M = alone.accuracy.get(COUNTERPART[inference])
         if accuracy_M is None or alone_M is None or np.isnan(accuracy_M).all() or np.isnan(alone_M).all():
             return None
-        tests_M = one.run["/clients/test_samples"]
+        tests_M = one.run.evaluated_tests
         shares.append(overall_accuracy(accuracy_M, tests_M))
         alone_shares.append(overall_accuracy(alone_M, tests_M))
         difference_M = (np.nan_to_num(accuracy_M) - np.nan_to_num(alone_M))[tests_M > 0]

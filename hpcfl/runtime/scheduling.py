@@ -149,15 +149,17 @@ class ClientQueue:
             self.trained.append(i)
             yield i
 
-    def to_evaluate(self) -> Iterator[int]:
+    def to_evaluate(self, evaluated_M: np.ndarray) -> Iterator[int]:
         """Yields the clients that this rank evaluates: those it has just trained, then other stale ones."""
-        yield from self._one_by_one(self.trained)
-        yield from self._draw(sorted(self.stale - self.participants))
-        self.stale.clear()
+        stale = {i for i in self.stale if evaluated_M[i]}
+        yield from self._one_by_one([i for i in self.trained if evaluated_M[i]])
+        yield from self._draw(sorted(stale - self.participants))
+        self.stale -= stale
 
-    def own_share(self) -> Iterator[int]:
-        """Yields this rank's even share of the pool's clients, which is fixed and needs no counter."""
-        return self._one_by_one(self.clients[self.rank_in_pool :: max(1, len(self.pool.ranks))])
+    def own_share(self, wanted_M: np.ndarray | None = None) -> Iterator[int]:
+        """Yields this rank's even share of the pool's clients, or of the wanted ones; it needs no counter."""
+        clients = self.clients if wanted_M is None else [i for i in self.clients if wanted_M[i]]
+        return self._one_by_one(clients[self.rank_in_pool :: max(1, len(self.pool.ranks))])
 
     def _draw(self, clients: Sequence[int]) -> Iterator[int]:
         """Yields the clients of a list whose indices this rank gets from the shared counter."""

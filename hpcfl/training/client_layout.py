@@ -85,17 +85,18 @@ class ClientLayouts:
         """Returns the layout of a client's record.
 
         Its state, how often that was stored, its test features, correct predictions and silhouette, and
-        features and correct predictions of its validation samples if it has any.
+        features and correct predictions of its validation samples if it has any. Only clients that are
+        evaluated have features.
         """
-        client = self.plan.clients[i]
+        client, evaluated = self.plan.clients[i], bool(self.plan.evaluated_M[i])
         blocks = [
             Block("state", torch.uint8, (self.state(i).nbytes,)),
             Block("stored", torch.int64, ()),
-            *self._evaluation("", len(client.test)),
+            *self._evaluation("", len(client.test) * evaluated),
             Block("silhouette", torch.float64, ()),
         ]
         if len(client.validation):
-            blocks += self._evaluation("validation_", len(client.validation))
+            blocks += self._evaluation("validation_", len(client.validation) * evaluated)
         return Layout(blocks)
 
     def _evaluation(self, prefix: str, samples: int) -> list[Block]:

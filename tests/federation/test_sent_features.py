@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,11 +38,14 @@ def test_a_sample_is_keyed_by_round_and_drawn_from_all_clients(plan, monkeypatch
 
 
 def test_samples_that_several_ask_for_are_sent_once(plan, monkeypatch):
+    plan = replace(plan, config=load_config(None, ["federation.clients=4", "log.features_at=[1]"]))
+
     def first(plan, t):
         return tuple(np.arange(2) for _ in plan.clients)
 
     def second(plan, t):
         return tuple(np.array([1, 3]) for _ in plan.clients)
 
-    monkeypatch.setattr(sent_features, "SELECTIONS", (first, second))
+    monkeypatch.setattr(sent_features, "pooled_samples", first)
+    monkeypatch.setattr(sent_features, "saved_features", second)
     assert [part.tolist() for part in sent_samples(plan, 0)] == [[0, 1, 3]] * 4

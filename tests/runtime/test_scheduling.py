@@ -73,13 +73,17 @@ def test_whoever_comes_when_every_client_is_trained_and_looked_at_once(ranks, cl
         stale |= set(chosen.tolist())
         if rng.random() < 0.3:
             continue  # a round without evaluation
-        looks = node.interleave(lambda queue: queue.to_evaluate(), rng)
-        assert sorted(itertools.chain(*looks)) == sorted(stale)
+        wanted_M = rng.random(clients) < 0.7
+        looks = node.interleave(lambda queue, wanted_M=wanted_M: queue.to_evaluate(wanted_M), rng)
+        assert sorted(itertools.chain(*looks)) == [i for i in sorted(stale) if wanted_M[i]]
         for trained, looked in zip(got, looks, strict=True):
-            assert looked[: len(trained)] == trained
+            own = [i for i in trained if wanted_M[i]]
+            assert looked[: len(own)] == own
         shares = [list(queue.own_share()) for queue in node.rosters]
         assert sorted(itertools.chain(*shares)) == list(range(clients))
-        stale = set()
+        shares = [list(queue.own_share(wanted_M)) for queue in node.rosters]
+        assert sorted(itertools.chain(*shares)) == np.flatnonzero(wanted_M).tolist()
+        stale = {i for i in stale if not wanted_M[i]}
 
 
 def test_a_queue_begins_with_the_most_expensive():
@@ -91,7 +95,7 @@ def test_a_queue_begins_with_the_most_expensive():
 def test_a_rank_without_a_pool_does_nothing():
     queue = ClientQueue([0, 0], [Pool(0, (1,))], 0, SerialCommunicator())
     assert list(queue.to_train(np.array([0, 1]), np.ones(2))) == []
-    assert list(queue.to_evaluate()) == []
+    assert list(queue.to_evaluate(np.ones(2, dtype=bool))) == []
     assert list(queue.own_share()) == []
 
 
