@@ -33,7 +33,9 @@ def _study_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @study.command("run")
 @_study_options
-@click.option("--cell", "only", metavar="NAME", multiple=True, help="This cell alone; repeatable.")
+@click.option(
+    "--cell", "only", metavar="NAME", multiple=True, help="This cell, or those of a pattern; repeatable."
+)
 @click.option("--retry", is_flag=True, help="In this start, run cells again that failed or diverged.")
 @click.option("--keep", is_flag=True, help="Keep checkpoints of finished cells: more rounds can extend them.")
 def run_study(**arguments: Any) -> None:

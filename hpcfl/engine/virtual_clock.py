@@ -58,17 +58,16 @@ class VirtualClock:
         )
         closed = self.clock.close(t, round_, gone_M)
         self.once_M[:] = 0
-        missed = [upload for upload in uploads if upload.client in closed.missed]
-        self.algorithm.receive_late(missed)
-        messages = self.messages | {
-            (upload.client, t): encode_uploads(self.codec, [upload]) for upload in missed
-        }
-        self.messages = {key: messages[key] for key in self._under_way()}
+        self.algorithm.receive_late([upload for upload in uploads if upload.client in closed.missed])
         own = {upload.client: upload for upload in uploads}
         counted = [
-            own[i] if round_number == t else decode_uploads(self.codec, [messages[i, round_number]])[0]
-            for i, round_number in closed.counted.items()
+            own[i] if made == t else decode_uploads(self.codec, [self.messages[i, made]])[0]
+            for i, made in closed.counted.items()
         ]
+        self.messages = {
+            (i, made): encode_uploads(self.codec, [own[i]]) if made == t else self.messages[i, made]
+            for i, made in self._under_way()
+        }
         return counted, dict(closed.values)
 
     def _under_way(self) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gc
 import os
 import time
@@ -73,12 +74,14 @@ def _fingerprint(cells: Sequence[Cell]) -> str:
 
 
 def select_cells(study: Study, names: Sequence[str]) -> tuple[Cell, ...]:
-    """Returns the cells of these names, or all if no names are given."""
+    """Returns the cells of these names or patterns (`*-lan`), or all if none are given."""
     by_name = {cell.name: cell for cell in study.cells}
+    chosen: dict[str, Cell] = {}
     for name in names:
-        if name not in by_name:
+        if not (found := fnmatch.filter(by_name, name)):
             raise BadInput(f"--cell {name}: {study.path} has no such cell{nearest(name, by_name)}")
-    return tuple(by_name[name] for name in dict.fromkeys(names)) if names else study.cells
+        chosen |= {each: by_name[each] for each in found}
+    return tuple(chosen.values()) if names else study.cells
 
 
 class QuietProgress(ProgressLines):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcfl.system.devices import Seconds
 from hpcfl.system.events import Events, Round, Status, simulate
 from hpcfl.system.system import System
 
@@ -52,13 +53,12 @@ class Clock:
         """
         seconds = round_.seconds(self.system.devices)
         events = simulate(round_, self.busy_M, seconds, self.config.deadline, self.wanted)
-        values = self._values(t, round_, events)
+        values = self._values(t, round_, seconds, events)
         arrived = [each for each in self.late if each.seconds <= events.length]
         counted = {each.client: each.round for each in arrived if not gone_M[each.client]}
-        earlier = set(counted)
-        in_time = np.flatnonzero(events.status_M == Status.IN_TIME).tolist()
-        counted |= dict.fromkeys(in_time, t)
-        values["/virtual/earlier"] = np.isin(self.system.clients, sorted(earlier - set(in_time)))
+        in_time_M = events.status_M == Status.IN_TIME
+        values["/virtual/earlier"] = np.isin(self.system.clients, list(counted)) & ~in_time_M
+        counted |= dict.fromkeys(np.flatnonzero(in_time_M).tolist(), t)
         missed = np.flatnonzero(np.isin(events.status_M, (Status.LATE, Status.SURPLUS))).tolist()
         left_M = np.fmax(events.end_M, self.busy_M) - events.length
         self.late = [
@@ -71,9 +71,8 @@ class Clock:
         self.busy_M = np.maximum(left_M, 0.0)
         return ClosedRound(dict(sorted(counted.items())), frozenset(missed), values)
 
-    def _values(self, t: int, round_: Round, events: Events) -> dict[str, Any]:
+    def _values(self, t: int, round_: Round, seconds: Seconds, events: Events) -> dict[str, Any]:
         devices, works_M = self.system.devices, round_.works_M
-        seconds = round_.seconds(devices)
         status_M = events.status_M.copy()
         status_M[~self.system.available_M(t) & ~round_.selected_M] = Status.UNAVAILABLE
         joules_M = devices.joules(seconds.compute_M, seconds.down_M + seconds.up_M)

@@ -18,11 +18,11 @@ IDEAL: dict[str, Quantity] = {
 PROFILES: dict[str, dict[str, Quantity]] = {
     "ideal": {},
     "phones": {
-        "speed": {"median": 10.0, "sigma": 0.6},
-        "up": {"median": 11.0, "sigma": 0.8},
-        "down": {"median": 36.0, "sigma": 0.8},
+        "speed": {"median": 1.5, "sigma": 0.6},
+        "up": {"median": 11.0, "sigma": 0.7},
+        "down": {"median": 36.0, "sigma": 0.5},
         "latency": 0.04,
-        "watts": 4.0,
+        "watts": 3.0,
         "radio_watts": 2.0,
     },
     "hospitals": {

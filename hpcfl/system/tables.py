@@ -32,6 +32,8 @@ def read_rows(
         for name in names:
             if name not in columns:
                 raise BadInput(f"{where}: unknown column {name!r}{nearest(name, columns)}")
+            if names.count(name) > 1:
+                raise BadInput(f"{where}: has the column {name!r} twice")
         if missing := [name for name in needed if name not in names]:
             raise BadInput(f"{where}: has no column {missing[0]!r}")
         for row in reader:

@@ -192,7 +192,13 @@ def test_another_table_or_trace_is_another_run(hpcfl, tmp_path):
     ("setting", "says"),
     [
         ("system.speed=0", "system.speed = 0: must be a number > 0"),
+        ("system.speed=nan", "system.speed = nan: must be a number > 0"),
         ("system.latency=-1", "system.latency = -1: must be a number ≥ 0"),
+        ("system.latency={median=nan, sigma=1.0}", "must be a number ≥ 0"),
+        ("system.deadline=nan", "system.deadline = nan: must be a finite number"),
+        ("system.deadline=-1", "system.deadline = -1: must be greater than 0"),
+        ("system.availability=nan", "system.availability = nan: must be"),
+        ("system.extra=-1", "system.extra = -1: must be"),
         ("system.up={median=3.0}", "a log-normal quantity has the keys median and sigma"),
         ("system.up={mlp_9=3.0}", "system.up = 'mlp_64': allowed is one of mlp_9"),
         ("system.late=keep", "no upload is late where a round waits for all"),

@@ -38,6 +38,12 @@ VALIDATION = [
 ]
 """Everything that is measured on request."""
 
+DEVICES = [
+    *("system.speed={median=10.0, sigma=0.6}", "system.watts=4.0", "system.radio_watts=2.0"),
+    *("system.down={median=36.0, sigma=0.8}", "system.late=keep"),
+]
+"""Devices of no profile, because the numbers of a profile may change, and with them what is kept."""
+
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
     "mapped": ["runtime.arena=mapped"],
@@ -144,12 +150,12 @@ CASES = {
     ],
     "deadline": [
         *(*FEW, "federation.participation=6", "federation.rounds=5", "method.aggregate=ppa"),
-        *("system.profile=phones", "system.latency={median=1.0, sigma=1.0}", "system.deadline=0.8"),
-        *("system.late=keep", "system.failure=0.2", "system.availability=0.8"),
+        *(*DEVICES, "system.latency={median=1.0, sigma=1.0}", "system.up={median=11.0, sigma=0.8}"),
+        *("system.deadline=0.8", "system.failure=0.2", "system.availability=0.8"),
     ],
     "over-selection": [
         *(*FEW, "federation.participation=4", "federation.rounds=4", "method.name=fedkd", "system.extra=3"),
-        *("system.profile=phones", "system.up={median=1.0, sigma=1.0}", "system.late=keep"),
+        *(*DEVICES, "system.latency=0.04", "system.up={median=1.0, sigma=1.0}"),
     ],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }

@@ -1,9 +1,10 @@
 """Measures a client's rounds with a throttled link and CPU, against the model of the virtual clock.
 
-tools/test --stress devices [--repeats 3] [--share 0.5] [--up 10] [--down 40]
+tools/test --stress devices [--repeats 3] [--share 0.5] [--up 10] [--down 40] [--latency 0.3]
 
 A server and a client in two network namespaces, whose link `tc` limits, exchange what a round exchanges;
-between transfers the client trains with a share of a core. Needs root, ip and tc with tbf; skips otherwise.
+between transfers the client trains with a share of a core. The server delays what it sends and receives:
+not every kernel has netem. Needs root, ip and tc with tbf; skips otherwise.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import queue
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -73,28 +74,13 @@ def namespaces(down: float, up: float) -> Iterator[tuple[str, str]]:
     try:
         for name in names:
             call("ip", "netns", "add", name)
-        call(
-            "ip",
-            "link",
-            "add",
-            "v0",
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "v1",
-            "netns",
-            names[1],
-        )
+        peer = ("peer", "name", "v1", "netns", names[1])
+        call("ip", "link", "add", "v0", "netns", names[0], "type", "veth", *peer)
         for number, (name, rate) in enumerate(zip(names, (down, up), strict=True)):
             call("ip", "-n", name, "addr", "add", f"10.97.31.{number + 1}/24", "dev", f"v{number}")
             call("ip", "-n", name, "link", "set", f"v{number}", "up")
-            limit = ("rate", f"{rate}mbit", "burst", "32kbit", "latency", "400ms")
-            call(
-                "ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", f"v{number}", "root", "tbf", *limit
-            )
+            limit = ("tbf", "rate", f"{rate}mbit", "burst", "32kbit", "latency", "400ms")
+            call("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", f"v{number}", "root", *limit)
         yield names
     finally:
         for name in names:
@@ -158,18 +144,42 @@ class Throttle(threading.Thread):
                 os.kill(self.pid, signal.SIGCONT)
 
 
+def relay(source: socket.socket, target: socket.socket, delay: float) -> None:
+    """Passes on what arrives from a socket, each piece `delay` seconds later, until the source is closed."""
+    pieces: queue.Queue[tuple[float, bytes]] = queue.Queue()
+
+    def read() -> None:
+        piece = b"?"
+        while piece:
+            piece = source.recv(1 << 16)
+            pieces.put((time.perf_counter() + delay, piece))
+
+    def write() -> None:
+        while (entry := pieces.get())[1]:
+            time.sleep(max(0.0, entry[0] - time.perf_counter()))
+            target.sendall(entry[1])
+        target.shutdown(socket.SHUT_WR)
+
+    for part in (read, write):
+        threading.Thread(target=part, daemon=True).start()
+
+
 def measure(
-    share: float, repeats: int
+    share: float, repeats: int, latency: float
 ) -> tuple[dict[str, int], dict[tuple[str, str], list[tuple[float, float]]]]:
     """Returns the FLOPs of each network's round; and by network and case seconds of a round and its training.
 
-    It is called in the server's namespace.
+    It is called in the server's namespace. `latency` are the seconds that both directions add to a round; a
+    round in which nothing travels is its training alone.
     """
     with socket.create_server((SERVER, PORT)) as listening:
         command = ["ip", "netns", "exec", os.environ["HPCFL_CLIENT_NS"], sys.executable, "-m", __spec__.name]
         with subprocess.Popen([*command, "client"]) as process:
-            link, _ = listening.accept()
-            with link, link.makefile("rwb") as file:
+            accepted, _ = listening.accept()
+            link, far_end = socket.socketpair()
+            relay(accepted, far_end, latency / 2)
+            relay(far_end, accepted, latency / 2)
+            with accepted, link, link.makefile("rwb") as file:
                 sizes = dict(file.readline().decode().split() for _ in NETWORKS)
                 throttle = Throttle(process.pid, share)
                 throttle.start()
@@ -182,15 +192,19 @@ def measure(
                             file.flush()
                             training = float(file.readline())
                             file.read(up)
-                            taken = time.perf_counter() - start, training
-                            found.setdefault((network, case), []).append(taken)
+                            taken = time.perf_counter() - start if down or up else training
+                            found.setdefault((network, case), []).append((taken, training))
                 throttle.ended.set()
                 throttle.join()
+                link.shutdown(socket.SHUT_WR)
+                process.wait(60)
         return {name: int(size) for name, size in sizes.items()}, found
 
 
 def report(
-    sizes: dict[str, int], found: dict[tuple[str, str], list[tuple[float, float]]], link: tuple[float, float]
+    sizes: dict[str, int],
+    found: dict[tuple[str, str], list[tuple[float, float]]],
+    link: tuple[float, float, float],
 ) -> float:
     """Prints each case with the model's seconds, and returns the largest deviation with a speed per network.
 
@@ -198,7 +212,7 @@ def report(
     """
     from hpcfl.system.devices import Devices
 
-    down, up = link
+    down, up, latency = link
     worst = 0.0
     print("network   what travels        measured   model, a speed per network   model, one speed")
     for (network, case), runs in found.items():
@@ -210,7 +224,7 @@ def report(
         seconds = []
         for known in (same, others):
             speed = sum(size for size, _ in known) / sum(taken for _, taken in known) / 1e9
-            values = [np.array([each]) for each in (speed, up, down, 0.0, np.nan, 0.0)]
+            values = [np.array([each]) for each in (speed, up, down, latency, np.nan, 0.0)]
             parts = Devices(*values).seconds(
                 *(np.array([float(n)]) for n in (sent[0], sizes[network], sent[1]))
             )
@@ -231,16 +245,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--share", type=float, default=0.5, help="of a core, for the client")
     parser.add_argument("--up", type=float, default=10.0, help="Mbit/s")
     parser.add_argument("--down", type=float, default=40.0, help="Mbit/s")
+    parser.add_argument("--latency", type=float, default=0.3, help="seconds of both directions together")
     asked = parser.parse_args(arguments)
     if "HPCFL_CLIENT_NS" not in os.environ:
         if reason := why_not():
             print(f"devices: skipped: {reason}")
             return 0
-        with namespaces(asked.down, asked.up) as (server, other), tempfile.TemporaryDirectory():
+        with namespaces(asked.down, asked.up) as (server, other):
             again = ["ip", "netns", "exec", server, sys.executable, "-m", "tests.stress.devices", *arguments]
             return subprocess.run(again, env=os.environ | {"HPCFL_CLIENT_NS": other}).returncode
-    worst = report(*measure(asked.share, asked.repeats), (asked.down, asked.up))
+    before = os.getloadavg()[0]
+    found = measure(asked.share, asked.repeats, asked.latency)
+    worst = report(*found, (asked.down, asked.up, asked.latency))
     print(f"client: {asked.share:.0%} of a core; link: {asked.down:g} Mbit/s down, {asked.up:g} up, by tc")
+    print(f"latency: {asked.latency:g} s; load: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
     print(f"largest deviation with a speed per network: {worst:.1%}")
     return 0
 

@@ -9,6 +9,7 @@ import pytest
 
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
+from hpcfl.study.run import select_cells
 from hpcfl.study.study_file import Study, read_study
 
 STUDY = """
@@ -52,6 +53,10 @@ def test_an_option_that_only_some_methods_have(hpcfl):
     done = hpcfl("study", "run", "study.toml", "--cell", "a-local-4", "--set", "partition.name=iid")
     assert done.exit_code == 0, done.output
     assert done.output.count(NOTE) == 1
+    chosen = select_cells(found, ["a-*-2-4", "a-local-4", "a-local-[45]"])
+    assert [cell.name for cell in chosen] == ["a-fedtgp-2-4", "a-local-4", "a-local-5"]
+    with pytest.raises(BadInput, match=r"--cell a-\*-7: study.toml has no such cell"):
+        select_cells(found, ["a-*-7"])
 
 
 def test_an_option_of_no_method_is_refused(hpcfl):

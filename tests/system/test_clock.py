@@ -132,6 +132,8 @@ def test_the_clock_is_a_plain_event_simulation(system):
         assert list(closed.counted.items()) == list(counted.items())
         late = [i for i, each in enumerate(status) if each in (Status.LATE, Status.SURPLUS)]
         assert closed.missed == set(late)
+        earlier = [i for i, made in counted.items() if made < t]
+        assert np.flatnonzero(closed.values["/virtual/earlier"]).tolist() == earlier
         parts = ("wait", "latency", "down", "compute", "up")
         total_M = sum(closed.values[f"/virtual/seconds_{part}"] for part in parts)
         np.testing.assert_allclose(total_M, closed.values["/virtual/client_seconds"], rtol=1e-12)

@@ -58,6 +58,10 @@ def test_a_key_that_is_set_replaces_that_of_the_profile_and_a_table_replaces_bot
     [
         ("client,sped\n0,1\n", r"unknown column 'sped' \(nearest: speed\)"),
         ("speed\n1\n", "has no column 'client'"),
+        ("client,up,up\n0,1,2\n", "has the column 'up' twice"),
+        ("client,up\n0,nan\n", "line 2: up = 'nan' is no such number"),
+        ("client,latency\n0,-1\n", "line 2: latency = '-1' is no such number"),
+        ('client,up\n"0,1\n', "unexpected end of data"),
         ("client,speed\n3,1\n", "line 2: client = '3' must be a whole number from 0 to 2"),
         ("client,speed\n0,1\n0,2\n", "client 0 is there twice"),
         ("client,speed\n0,fast\n", "line 2: speed = 'fast' is no such number"),
@@ -92,6 +96,14 @@ def test_a_trace_says_in_which_rounds_a_client_can_be_selected(tmp_path):
     assert system is not None
     found = [np.flatnonzero(system.available_M(t)).tolist() for t in range(5)]
     assert found == [[0], [0, 2], [], [0], []]
-    (tmp_path / "t.csv").write_text("client,first,last\n0,3,2\n")
-    with pytest.raises(BadInput, match="line 2: last = '2' must be a whole number from 3"):
-        make_system(SystemConfig(profile="ideal", trace=str(tmp_path / "t.csv")), 0, NAMES[:3])
+    for row, says in (
+        ("0,3,2", "line 2: last = '2' must be a whole number from 3"),
+        ("3,1,2", "line 2: client = '3' must be a whole number from 0 to 2"),
+        ("-1,1,2", "line 2: client = '-1' must be"),
+        ("0,0,2", "line 2: first = '0' must be a whole number from 1"),
+        ("0,nan,2", "line 2: first = 'nan' must be"),
+        ("0,1", "line 2 has not 3 columns"),
+    ):
+        (tmp_path / "t.csv").write_text(f"client,first,last\n{row}\n")
+        with pytest.raises(BadInput, match=says):
+            make_system(SystemConfig(profile="ideal", trace=str(tmp_path / "t.csv")), 0, NAMES[:3])
