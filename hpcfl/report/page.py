@@ -17,7 +17,12 @@ from markupsafe import Markup, escape
 from hpcfl import __version__
 from hpcfl.report.records import RunRecord
 from hpcfl.report.verdict import WORDS, Verdict
+from hpcfl.report.verdict_text import difference_text
 
+PIXELS = 1.7
+"""Of the page for a point of a figure; a figure of 7 inches is 857 pixels wide."""
+MACHINE = {"host": "", "nodes": "nodes ", "cores": "cores ", "device": "", "instructions": "", "mpi": ""}
+"""Attributes of a log that say where it ran, each with the word before its value."""
 OUTCOMES = {"above": "Above local", "below": "Below local", "level": "No clear difference"}
 
 
@@ -71,7 +76,13 @@ def inline_svg(text: str, name: str, title: str) -> Markup:
     text = re.sub(r'\bid="(?!series-)', f'id="{name}-', text)
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", text)
     text = re.sub(r'<g id="(series-\w+)">', r'<g class="\1">', text)
+    text = re.sub(r'\b(width|height)="([\d.]+)pt"', _on_screen, text, count=2)
     return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1))
+
+
+def _on_screen(size: re.Match[str]) -> str:
+    """Returns the size of a figure on the page, where its letters would be too small in the size of print."""
+    return f'{size[1]}="{float(size[2]) * PIXELS:.0f}"'
 
 
 def script_data(values: Any) -> Markup:
@@ -81,14 +92,18 @@ def script_data(values: Any) -> Markup:
 
 
 def headline(verdict: Verdict) -> list[str]:
-    """Returns the verdict in a line for each outcome."""
+    """Returns the verdict in a line for each outcome, with differences in points and their intervals."""
     lines = []
     for outcome, words in OUTCOMES.items():
-        found = [f"{d.series.name} (by {WORDS[d.inference]})" for d in verdict.deltas if d.outcome == outcome]
+        found = [
+            f"{d.series.name} by {WORDS[d.inference]} {difference_text(d)}"
+            for d in verdict.deltas
+            if d.outcome == outcome
+        ]
         if len(found) > 6:
             found = [*found[:6], f"and {len(found) - 6} more"]
         if found:
-            lines.append(f"{words}: {', '.join(found)}.")
+            lines.append(f"{words}, in points: {'; '.join(found)}.")
     return lines or ["Not known."]
 
 
@@ -99,15 +114,7 @@ def page_runs(records: Sequence[RunRecord], configs: Sequence[str]) -> list[Page
         attributes = record.run.attributes
         ranks = int(attributes.get("ranks", 1))
         start = "" if ranks == 1 else f"mpirun -n {ranks} "
-        names = {
-            "host": "",
-            "nodes": "nodes ",
-            "cores": "cores ",
-            "device": "",
-            "instructions": "",
-            "mpi": "",
-        }
-        machine = [f"{word}{attributes[name]}" for name, word in names.items() if name in attributes]
+        machine = [f"{word}{attributes[name]}" for name, word in MACHINE.items() if name in attributes]
         versions = [
             f"{name.removeprefix('version_')} {v}" for name, v in attributes.items() if "version_" in name
         ]

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hpcfl.config.identity import identity_but_for_seeds
 from hpcfl.report.records import RunRecord
 
@@ -34,12 +32,6 @@ class Series:
     @property
     def finished(self) -> tuple[RunRecord, ...]:
         return tuple(record for record in self.records if record.run.status == "finished")
-
-    def curves(self, path: str) -> np.ndarray:
-        """Returns a dataset by round for all its runs, [run × round]; shorter runs end in NaN."""
-        rows = [np.asarray(record.run[path], dtype=np.float64) for record in self.records]
-        longest = max(len(row) for row in rows)
-        return np.array([np.concatenate([row, np.full(longest - len(row), np.nan)]) for row in rows])
 
 
 @dataclass(frozen=True, repr=False)

@@ -37,6 +37,15 @@ def test_accuracy_curves_are_mean_and_deviation_over_seeds():
     )
 
 
+@pytest.mark.parametrize(("bytes_up", "scale"), [(40, "linear"), (10_000, "log")])
+def test_traffic_of_different_sizes_has_a_logarithmic_axis(bytes_up, scale):
+    """100 bytes a round beside 100, and beside 10,060."""
+    big = record("fedavg", HEAD)
+    big.run.datasets["/round/bytes_up"][:] = bytes_up
+    drawing = curves.accuracy_by_bytes(figure_data([record("fedproto", HEAD), big]))
+    assert drawing.figure.axes[0].get_xscale() == scale
+
+
 def test_rounds_that_were_not_evaluated_are_not_drawn():
     drawing = curves.accuracy_by_round(
         figure_data([record("local", HEAD, rounds=(np.nan, 0.4, np.nan, 0.6))])

@@ -172,8 +172,9 @@ def test_every_figure_is_made_or_says_why_not(report, page):
             assert (report[0] / "figures" / f"{entry.name}.pdf").read_bytes().startswith(b"%PDF")
         else:
             assert f"{entry.title}: no run" in missing
-    assert len(catalogue.FIGURES) - len(made) == 10
+    assert len(catalogue.FIGURES) - len(made) == 11
     assert "Features in the plane: no run has saved test features (log.features_at)" in missing
+    assert "Features that prototypes use: no run has saved global prototypes with zeros" in missing
 
 
 def test_the_configuration_of_a_run_is_beside_the_page(report, page, study):

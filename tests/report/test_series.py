@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from hpcfl.report.series import make_settings
 from tests.helpers.records import record
 
@@ -40,14 +38,6 @@ def test_the_same_run_twice_is_not_averaged():
     assert names(record("fedproto", HEAD), record("fedproto", HEAD)) == [
         [("fedproto (fedproto)", 1), ("fedproto (fedproto)", 1)]
     ]
-
-
-def test_curves_of_shorter_runs_end_in_nan():
-    [setting] = make_settings(
-        [record("local", HEAD, rounds=(0.1, 0.2, 0.3)), record("local", HEAD, "seed=1", rounds=(0.5,))]
-    )
-    curves = setting.series[0].curves("/round/accuracy")
-    np.testing.assert_array_equal(curves, [[0.1, 0.2, 0.3], [0.5, np.nan, np.nan]])
 
 
 def test_blocks_of_a_study_are_named_first_and_by_what_varies_in_them():

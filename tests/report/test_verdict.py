@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hpcfl.report.page import headline
 from hpcfl.report.records import RunRecord
 from hpcfl.report.series import make_settings
 from hpcfl.report.verdict import Verdict, make_verdict
@@ -46,6 +47,9 @@ def test_the_interval_over_seeds_is_that_of_student():
         "+2.00 [−0.48, +4.48]",
         "unclear, 3 seeds",
     )
+    assert headline(verdict(*runs)) == [
+        "No clear difference, in points: fedorgp by head +2.00 [−0.48, +4.48]."
+    ]
 
 
 def test_runs_are_paired_by_seed_not_by_order():

@@ -75,7 +75,7 @@ def accuracy_per_client(data: FigureData) -> Drawing:
     if not deltas:
         raise NoData("no run can be compared with a run of local")
     kinds = list(dict.fromkeys(delta.inference for delta in deltas))
-    figure, axes = new_figure(len(kinds), height=2.9)
+    figure, axes = new_figure(len(kinds), height=2.9 if len(kinds) < 3 else 2.5)
     rows: list[tuple[object, ...]] = []
     for delta in deltas:
         style = data.styles[delta.series.label]

@@ -43,6 +43,8 @@ COSTS: dict[str, tuple[str, Callable[[Sequence[RunRecord]], np.ndarray]]] = {
     "seconds": ("seconds", seconds_so_far),
 }
 VIRTUAL = "virtual seconds", lambda records: curve(records, "/virtual/seconds").cumsum(1)
+WIDE = 5
+"""Traffic that differs by more than this factor has a logarithmic axis."""
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}
 
 
@@ -86,6 +88,13 @@ def accuracy_by_virtual_time(data: FigureData) -> Drawing:
     )
 
 
+def _is_wide(data: FigureData) -> bool:
+    """Returns whether the traffic of some series would be squeezed into a corner of a linear axis."""
+    totals = [float(bytes_so_far(shown(s)).max(initial=0.0)) for panel in data.panels for s in panel.series]
+    known = [total for total in totals if total > 0]
+    return bool(known) and max(known) > WIDE * min(known)
+
+
 def _accuracy(data: FigureData, cost: str, sentence: str) -> Drawing:
     """Returns a panel for each setting with a line for each series."""
     name, cost_of = VIRTUAL if cost == "virtual seconds" else COSTS[cost]
@@ -112,7 +121,7 @@ def _accuracy(data: FigureData, cost: str, sentence: str) -> Drawing:
         panel.set(title=title_text(setting.name, len(data.panels)))
         if cost == "rounds":
             whole_numbers(panel.xaxis)
-        if cost == "virtual seconds":
+        if cost == "virtual seconds" or (cost == "bytes" and _is_wide(data)):
             logarithmic_x(panel)
         panel.margins(x=0.02)
     axis_unit(axes, name)

@@ -64,10 +64,10 @@ class FigureData:
         """Returns which setting a figure of one shows, as the end of a sentence."""
         return f" Setting: {one_line(self.main.name)}." if self.main.name else ""
 
-    def first(self, number: int) -> str:
-        """Returns that a figure shows the first of several series, and of which setting."""
-        left = len(self.main.series) > number
-        return (f" The first {number} methods that have it." if left else "") + self.where()
+    def first(self, number: int, most: int = MAX_PANELS) -> str:
+        """Returns that a figure of at most so many series may not show all, and which setting it shows."""
+        may_lack = number == most and len(self.main.series) > most
+        return (f" The first {number} methods that have it." if may_lack else "") + self.where()
 
     def left_out(self) -> str:
         """Returns how many settings have no panel, as the end of a sentence."""

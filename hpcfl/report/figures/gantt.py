@@ -13,7 +13,7 @@ from hpcfl.report.figures.values import set_texts
 PATHS = ("/client/rank", "/client/started", "/client/seconds")
 MAX_SERIES = 4
 MIN_WIDTH = 0.025
-"""A bar shows the number of its client if it takes at least this share of the round."""
+"""A bar shows the number of its client if it takes at least this share of the longest round."""
 
 
 def training_of_clients(data: FigureData) -> Drawing:
@@ -32,11 +32,11 @@ def training_of_clients(data: FigureData) -> Drawing:
     names = list(dict.fromkeys(name for _, architecture_M, *_ in found for name in architecture_M))
     most = max(len(set(rank_M[rank_M >= 0])) for _, _, rank_M, *_ in found)
     figure, axes = new_figure(len(found), columns=1, height=0.16 * most + 0.5, sharex=True)
+    end = max(float(np.nanmax(started_M + seconds_M)) for *_, started_M, seconds_M in found)
     rows: list[tuple[object, ...]] = []
     labelled: set[int] = set()
     for panel, (label, architecture_M, rank_M, started_M, seconds_M) in zip(axes, found, strict=True):
         trained = np.flatnonzero(~np.isnan(started_M))
-        end = (started_M + seconds_M)[trained].max()
         for i in trained:
             n = names.index(architecture_M[i])
             look: dict[str, Any] = {"color": COLOURS[n % len(COLOURS)]}
@@ -61,4 +61,4 @@ def training_of_clients(data: FigureData) -> Drawing:
     add_legend(figure, axes)
     sentence = "Which rank trained which client in the last round, and when: gaps are ranks that wait."
     columns = ("method", "rank", "client", "network", "started", "seconds")
-    return Drawing(figure, sentence + data.first(len(found)), columns, rows)
+    return Drawing(figure, sentence + data.first(len(found), MAX_SERIES), columns, rows)

@@ -28,6 +28,8 @@ class Panel:
     component: int | None = None
     """Of datasets with statistics: 0 least, 1 mean, 2 largest."""
     is_log: bool = False
+    zero_is_none: bool = False
+    """Whether a series without any other value than 0 has no line."""
 
 
 LOSSES = (
@@ -62,7 +64,7 @@ GEOMETRY = (
     Panel("largest cosine", "/prototypes/cosine", 2),
     Panel("energy", "/prototypes/energy"),
     Panel("unreachable by a ReLU", "/prototypes/unreachable"),
-    Panel("server's iterations or steps", "/refine/iterations"),
+    Panel("server's iterations or steps", "/refine/iterations", zero_is_none=True),
 )
 SILHOUETTE = (
     Panel("silhouette of test features", "/round/silhouette"),
@@ -147,4 +149,5 @@ def _values(records: Sequence[RunRecord], panel: Panel) -> np.ndarray | None:
             values = np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))
         rows.append(values)
     found = np.array(rows).reshape(len(rows), rounds)
-    return found if (~np.isnan(found).any(0)).any() else None
+    has_line = (~np.isnan(found).any(0)).any() and (not panel.zero_is_none or np.nan_to_num(found).any())
+    return found if has_line else None

@@ -41,5 +41,8 @@ def head_norms(data: FigureData) -> Drawing:
     figure.colorbar(image, ax=axes, label="0: the client's least, 1: its largest", shrink=0.8)
     sentence = "Norms of head weights beside the class counts: a personal head looks like the first panel."
     return Drawing(
-        figure, sentence + data.first(len(panels) - 1), ("panel", "client", "class", "value"), rows
+        figure,
+        sentence + data.first(len(panels) - 1, MAX_SERIES),
+        ("panel", "client", "class", "value"),
+        rows,
     )

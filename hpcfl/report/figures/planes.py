@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
+from hpcfl.report.figures.drawing import MAX_PANELS, Drawing, FigureData, NoData, shown
 from hpcfl.report.figures.saved_prototypes import last_prototypes
 from hpcfl.report.figures.style import COLOURS, MARKERS, label_text, new_figure
 from hpcfl.report.figures.values import set_texts
@@ -46,8 +46,11 @@ def features_in_the_plane(data: FigureData) -> Drawing:
 
 def _local_prototypes(data: FigureData) -> Iterator[Cloud]:
     """Yields the local prototypes of each series, or its global ones alone if they have two features."""
-    for label, proto_KD, present_K in last_prototypes(data):
-        record = next(shown(series)[0] for series in data.main.series if series.label == label)
+    for series in data.main.series:
+        protos, record = last_prototypes(series), shown(series)[0]
+        if protos is None:
+            continue
+        proto_KD, present_K = protos
         class_N, client_N, points = np.zeros(0, int), np.zeros(0, int), np.zeros((0, proto_KD.shape[1]))
         if "/prototypes/local" not in record.run.lacking:
             local_MKD = record.read("/prototypes/local")["/prototypes/local"][-1].astype(np.float64)
@@ -55,12 +58,11 @@ def _local_prototypes(data: FigureData) -> Iterator[Cloud]:
             client_N, class_N = known[:: 1 + len(known) // MAX_POINTS].T
             points = local_MKD[client_N, class_N]
         if len(points) or proto_KD.shape[1] == 2:
-            yield Cloud(label, points, class_N, client_N, proto_KD, present_K)
+            yield Cloud(series.label, points, class_N, client_N, proto_KD, present_K)
 
 
 def _test_features(data: FigureData) -> Iterator[Cloud]:
     """Yields the saved test features of each series."""
-    protos = {label: (proto_KD, present_K) for label, proto_KD, present_K in last_prototypes(data)}
     for series in data.main.series:
         record = shown(series)[0]
         if "/features/test" in record.run.lacking:
@@ -71,7 +73,7 @@ def _test_features(data: FigureData) -> Iterator[Cloud]:
             known_N = np.isfinite(z_ND).all(1)
             shown_N = np.flatnonzero(known_N)[:: 1 + known_N.sum() // MAX_POINTS]
             class_N, client_N = run["/features/label"][shown_N], run["/features/client"][shown_N]
-            stars = protos.get(series.label)
+            stars = last_prototypes(series)
             if stars is None or stars[0].shape[1] != z_ND.shape[1]:
                 stars = np.zeros((0, z_ND.shape[1])), np.zeros(0, dtype=bool)
             yield Cloud(series.label, z_ND[shown_N], class_N, client_N, *stars)
@@ -80,8 +82,8 @@ def _test_features(data: FigureData) -> Iterator[Cloud]:
 def draw_planes(
     data: FigureData, clouds: Callable[[FigureData], Iterator[Cloud]], sentence: str, missing: str
 ) -> Drawing:
-    """Returns a panel for each of the first six series."""
-    found = [cloud for cloud, _ in zip(clouds(data), range(6), strict=False)]
+    """Returns a panel for each of the first series."""
+    found = [cloud for cloud, _ in zip(clouds(data), range(MAX_PANELS), strict=False)]
     if not found:
         raise NoData(missing)
     try:
@@ -109,11 +111,13 @@ def place_in_plane(cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
     if cloud.proto_KD.shape[1] == 2:
         return cloud.point_ND, protos
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     all_ND = np.concatenate([cloud.point_ND, protos])
     perplexity = min(30.0, (len(all_ND) - 1) / 3)
     tsne = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=0)
-    place = tsne.fit_transform(all_ND).astype(np.float64)
+    with threadpool_limits(1):  # threads would wait for each other, and their number could change last bits
+        place = tsne.fit_transform(all_ND).astype(np.float64)
     return place[: len(cloud.point_ND)], place[len(cloud.point_ND) :]
 
 
@@ -134,7 +138,7 @@ def _draw(panel: Axes, cloud: Cloud, place_N2: np.ndarray, place_K2: np.ndarray)
     """Draws points in the look of their class, and numbered stars; in two features with their directions."""
     for k in np.unique(cloud.class_N):
         of_class = cloud.class_N == k
-        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k // len(COLOURS) % len(MARKERS)]
+        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
         x, y = place_N2[of_class].T
         points = panel.scatter(x, y, s=7, color=colour, marker=marker, linewidth=0, alpha=0.7)
         set_texts(points, [f"{cloud.label}, client {i}, class {k}" for i in cloud.client_N[of_class]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcfl.log.schema import ROUND_PARTS
-from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, curve, shown
+from hpcfl.report.figures.drawing import MAX_PANELS, Drawing, FigureData, NoData, curve, shown
 from hpcfl.report.figures.style import (
     COLOURS,
     HATCHES,
@@ -60,7 +60,7 @@ def parts_of_a_round(data: FigureData) -> Drawing:
 
 def parts_over_rounds(data: FigureData) -> Drawing:
     """Seconds of each part in every round of the first run of each series, as stacked areas."""
-    chosen = [series for series in data.main.series if shown(series)[0].run.rounds_done > 1][:6]
+    chosen = [series for series in data.main.series if shown(series)[0].run.rounds_done > 1][:MAX_PANELS]
     if not chosen:
         raise NoData("no run has two rounds")
     figure, axes = new_figure(len(chosen), height=1.9)

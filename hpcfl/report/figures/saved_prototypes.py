@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
+from hpcfl.report.figures.drawing import MAX_PANELS, Drawing, FigureData, NoData, shown
 from hpcfl.report.figures.style import label_text, new_figure, whole_numbers
 from hpcfl.report.figures.values import set_cells
+from hpcfl.report.series import Series
 
-MAX_SERIES = 6
 MAX_ROWS = 200_000
 """Up to so many values the data of a heatmap are written as CSV."""
 
 
-def last_prototypes(data: FigureData) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yields the label of each series, prototypes of its first run, and which classes have one."""
-    shown_series = 0
-    for series in data.main.series:
-        record = shown(series)[0]
-        if "/prototypes/global" in record.run.lacking or shown_series == MAX_SERIES:
-            continue
-        run = record.read("/prototypes/global")
-        if len(run["/prototypes/global"]):
-            proto_KD = run["/prototypes/global"][-1].astype(np.float64)
-            present_K = np.isfinite(proto_KD).all(1) & (np.abs(proto_KD).sum(1) > 0)
-            if present_K.sum() > 1:
-                shown_series += 1
-                yield series.label, proto_KD, present_K
+def last_prototypes(series: Series) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the prototypes of the first run of a series, and which classes have one; None: not two do."""
+    record = shown(series)[0]
+    if "/prototypes/global" in record.run.lacking:
+        return None
+    run = record.read("/prototypes/global")
+    if not len(run["/prototypes/global"]):
+        return None
+    proto_KD = run["/prototypes/global"][-1].astype(np.float64)
+    present_K = np.isfinite(proto_KD).all(1) & (np.abs(proto_KD).sum(1) > 0)
+    return (proto_KD, present_K) if present_K.sum() > 1 else None
+
+
+def _first(data: FigureData, with_zeros: bool = False) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Returns label, prototypes and present classes of the first series with any, or with zeros in them."""
+    found = ((series.label, last_prototypes(series)) for series in data.main.series)
+    known = ((label, *protos) for label, protos in found if protos)
+    chosen = [each for each in known if not with_zeros or not each[1][each[2]].all()][:MAX_PANELS]
+    if not chosen:
+        raise NoData(f"no run has saved global prototypes{' with zeros' if with_zeros else ''}")
+    return chosen
 
 
 def cosine_matrices(data: FigureData) -> Drawing:
     """Cosines of all pairs of global prototypes."""
-    found = list(last_prototypes(data))
-    if not found:
-        raise NoData("no run has saved global prototypes")
+    found = _first(data)
     figure, axes = new_figure(len(found), height=2.3)
     rows: list[tuple[object, ...]] = []
     for panel, (label, proto_KD, present_K) in zip(axes, found, strict=True):
@@ -73,10 +77,8 @@ def prototype_features(data: FigureData) -> Drawing:
 
 
 def _heatmaps(data: FigureData, sentence: str, binary: bool) -> Drawing:
-    """Returns a panel of class × feature for each series."""
-    found = list(last_prototypes(data))
-    if not found:
-        raise NoData("no run has saved global prototypes")
+    """Returns a panel of class × feature for each series; in binary form for those with zeros."""
+    found = _first(data, with_zeros=binary)
     figure, axes = new_figure(len(found), columns=2, height=1.8)
     rows: list[tuple[object, ...]] = []
     for panel, (label, proto_KD, present_K) in zip(axes, found, strict=True):

@@ -19,7 +19,7 @@ from hpcfl.report.table_formats import one_line
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, safe for the colour-blind; without yellow, which is too light on white."""
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
+HATCHES = ("", "////", "||||", "\\\\\\\\", "xxxx")
 MARKERS = "osD^vPX*<>p"
 LINES: tuple[Any, ...] = ("-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 1, 1, 1, 1, 1)))
 LOCAL_STYLE = {"color": "black", "linestyle": (0, (2, 1.5)), "marker": "x", "gid": "series-local"}
