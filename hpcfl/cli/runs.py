@@ -89,7 +89,9 @@ def clock(
 
 @click.command()
 @click.argument("runs", metavar="RUN.h5...|STUDY_DIR", nargs=-1, required=True)
-@click.option("--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "torch", "latex"]))
+@click.option(
+    "--to", "kind", required=True, type=click.Choice(["csv", "tensorboard", "torch", "latex", "reference"])
+)
 @click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
 @click.option(
     "--client", "clients", metavar="I", type=int, multiple=True, help="With torch: this client; repeatable."
@@ -99,6 +101,8 @@ def export(
     runs: tuple[str, ...], kind: str, out: str | None, clients: tuple[int, ...], samples: bool
 ) -> None:
     """Write runs as CSV files, for TensorBoard or for torch, or the tables of a study as CSV or LaTeX.
+
+    reference: a study's results in one file, which hpcfl report --reference puts beside those of a later run.
 
     torch: the clients' networks after the last round, which torch loads without hpcfl, prototypes and saved
     features. Each run, or the study, gets a directory of its own.
@@ -111,6 +115,13 @@ def export(
 
         print_exported_study(runs[0], kind, out)
         return
+    if len(runs) == 1 and kind == "reference" and is_study(runs[0]):
+        from hpcfl.report.export_reference import print_exported_reference
+
+        print_exported_reference(runs[0], out)
+        return
+    if kind == "reference":
+        raise BadInput("--to reference takes the directory of one study")
     if kind == "latex":
         raise BadInput("--to latex takes the directory of a study; hpcfl report writes the tables of runs")
     from hpcfl.export.command import print_exported

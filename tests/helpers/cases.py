@@ -38,6 +38,12 @@ VALIDATION = [
 ]
 """Everything that is measured on request."""
 
+HABITS = [
+    *(*FEW, "method.name=fedtgp", "method.server_epochs=3", "method.prototypes=before", "train.epochs=2"),
+    *("train.shuffle=false", "train.drop_last=true", "train.batch_size=5"),
+]
+"""Habits of the code published with FedTGP."""
+
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
     "mapped": ["runtime.arena=mapped"],
