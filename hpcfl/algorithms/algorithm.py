@@ -124,8 +124,8 @@ class Algorithm(ABC):
 
         A backward pass counts as two.
         """
-        passes = self.plan.config.train.epochs * (1 + BACKWARD) + self.passes_after_training
-        return passes * len(self.plan.clients[client].train)
+        trained = self.plan.config.train.epochs * self.plan.samples_per_epoch(client)
+        return (1 + BACKWARD) * trained + self.passes_after_training * len(self.plan.clients[client].train)
 
     def client_flops(self, client: int) -> float:
         """Returns the FLOPs of a client in a round, beside those of passes through its networks.

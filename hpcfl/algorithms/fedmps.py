@@ -111,7 +111,7 @@ class FedMps(Algorithm):
         classes, settings = self.plan.dims[0], self.plan.config.train
         widths = {"high": self.plan.dims[1], "low": self.low_width}
         self.means = {name: ClassMeans(classes, width, self.device) for name, width in widths.items()}
-        before_last_epoch = (settings.epochs - 1) * len(client.samples())
+        before_last_epoch = (settings.epochs - 1) * self.plan.samples_per_epoch(client.id)
         seen = 0
 
         layer = low_level_layer(client.network, self.plan.clients[client.id].architecture)

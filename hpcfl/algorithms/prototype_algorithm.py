@@ -39,9 +39,9 @@ class PrototypeAlgorithm(Algorithm):
         samples = int(plan.class_counts_MK.sum())
         self.method = build_method(self.spec, plan.config, plan.dims, device, samples)
         self.semi = SemiSupervised(plan, self.spec)
-        self.running = plan.config.method.prototypes == "running"
+        self.source = plan.config.method.prototypes
         self.receivers = "once" if self.spec.fixed else "participants"
-        self.passes_after_training = 0 if self.running else 1
+        self.passes_after_training = 0 if self.source == "running" else 1
         self.has_masks_M = torch.zeros(len(plan.clients), dtype=torch.bool)
         """The clients that know the masks of CPS."""
 
@@ -54,13 +54,8 @@ class PrototypeAlgorithm(Algorithm):
     def upload_arrays(self) -> Sequence[Array]:
         if not self.spec.has_uploads:
             return []
-        if not self.spec.sends_counts:
-            return [self._rows()]
-        classes = self.plan.dims[0]
-        return [
-            self._rows(),
-            Rows("counts", classes, 1, torch.int32, counted=False, present_as="prototypes"),
-        ]
+        counts = Rows("counts", self.plan.dims[0], 1, torch.int32, counted=False, present_as="prototypes")
+        return [self._rows(), counts] if self.spec.sends_counts else [self._rows()]
 
     def _rows(self, all_classes: bool = False) -> Rows:
         return Rows("prototypes", *self.plan.dims, mask_KD=self.method.mask_KD, all_classes=all_classes)
@@ -97,17 +92,16 @@ class PrototypeAlgorithm(Algorithm):
         t, i = client.round, client.id
         means = ClassMeans(*self.plan.dims, device=self.device)
         active = self._active_set(client, download) if download and self.method.is_semi(t) else None
+        if self.source == "before":
+            self._add_pass(client, active, means)
         losses = client.train(
             self.local_loss(client, download),
-            (lambda outputs: means.add(outputs.z_BD, outputs.y_B)) if self.running else None,
+            (lambda outputs: means.add(outputs.z_BD, outputs.y_B)) if self.source == "running" else None,
             (lambda epoch: self.semi.batches(active, t, i, epoch)) if active else None,
             measure_ratios=True,
         )
-        if not self.running:
-            for z_BD, y_B in client.features():
-                means.add(z_BD, y_B)
-        if active:
-            self.semi.add_to_means(active, t, i, client.step, means)
+        if self.source != "before":
+            self._add_pass(client, active, means)
         prototypes = means.prototypes()
         if self.method.is_semi(t):
             prototypes = with_last_length(prototypes, self._local(client))
@@ -118,6 +112,14 @@ class PrototypeAlgorithm(Algorithm):
         client.measured["dead"] = dead_K.where(finite, torch.nan)
         client.measured["margin"] = self.method.local_margin_K(prototypes).where(finite, torch.nan)
         return losses
+
+    def _add_pass(self, client: LocalClient, active: ActiveSet | None, means: ClassMeans) -> None:
+        """Adds a pass in eval mode to the class means; to running means only pseudo-labelled samples."""
+        if self.source != "running":
+            for z_BD, y_B in client.features():
+                means.add(z_BD, y_B)
+        if active:
+            self.semi.add_to_means(active, client.round, client.id, client.step, means)
 
     def _active_set(self, client: LocalClient, download: Payload) -> ActiveSet | None:
         """Returns the unlabelled samples that the client trains on; None if there are none."""

@@ -16,6 +16,7 @@ from hpcfl.models.network import Network
 from hpcfl.runtime.devices import seed_torch
 from hpcfl.training.epochs import batches
 from hpcfl.training.learning_rate import learning_rate
+from hpcfl.training.local_client import order_of_samples
 from hpcfl.training.samples import SampleSource
 from hpcfl.utils import seeds
 
@@ -41,9 +42,9 @@ class PlainLoop:
         local_loss = method.local_loss.bind(t, target, counts_K.to(self.x_N.device))
         total = torch.zeros((), dtype=torch.float64, device=self.x_N.device)
         for epoch in range(config.train.epochs):
-            shuffle = seeds.generator(config.seed, "shuffle", self.client.id, t, epoch)
-            order = shuffle.permutation(len(self.x_N))
-            for which in batches(order, config.train.batch_size, network.has_batch_norm):
+            order = order_of_samples(config, self.client.id, t, epoch).permutation(len(self.x_N))
+            settings = config.train
+            for which in batches(order, settings.batch_size, network.has_batch_norm, settings.drop_last):
                 row_B = torch.from_numpy(which)
                 x_B, y_B = self.x_N[row_B], self.y_N[row_B]
                 with network.frozen_batch_norm() if len(which) == 1 else nullcontext():
@@ -59,7 +60,7 @@ class PlainLoop:
         network.eval()
         with torch.no_grad():
             sum_KD = torch.zeros(self.plan.dims, device=self.x_N.device)
-            if config.method.prototypes == "eval":
+            if config.method.prototypes != "running":
                 for part in self._in_order(len(self.x_N)):
                     sum_KD.index_add_(0, self.y_N[part], network.extractor(self.x_N[part]))
             mean_KD = sum_KD / torch.bincount(self.y_N, minlength=classes).clamp_min(1)[:, None]
@@ -67,7 +68,7 @@ class PlainLoop:
                 z_BD = network.extractor(self.test_N[part])
                 network.head(z_BD).argmax(1)
                 torch.cdist(z_BD, mean_KD).argmin(1)
-        return total.item() / (len(self.x_N) * config.train.epochs)
+        return total.item() / (self.plan.samples_per_epoch(self.client.id) * config.train.epochs)
 
     def _in_order(self, samples: int) -> list[slice]:
         """Returns the slices of the inference batches."""

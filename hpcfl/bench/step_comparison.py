@@ -63,7 +63,7 @@ class StepComparison:
             plan.data.input_type,
         )
         # training is a forward and a backward pass (3 forward passes); prototypes and test data one each
-        passes = 3 * config.train.epochs + (config.method.prototypes == "eval")
+        passes = 3 * config.train.epochs + (config.method.prototypes != "running")
         self.flops = {
             c.architecture: costs_by_name[c.architecture].flops * (passes * len(c.train) + len(c.test))
             for c in plan.clients

@@ -93,7 +93,7 @@ def clock(
     "--to",
     "kind",
     required=True,
-    type=click.Choice(["csv", "tensorboard", "wandb", "mlflow", "torch", "latex"]),
+    type=click.Choice(["csv", "tensorboard", "wandb", "mlflow", "torch", "latex", "reference"]),
 )
 @click.option("-o", "out", metavar="DIR", help="Where each run gets a directory. [default: beside the run]")
 @click.option(
@@ -106,6 +106,8 @@ def export(
     """Write runs as CSV files, for a tracker or for torch, or the tables of a study as CSV or LaTeX.
 
     wandb: an offline run, which `wandb sync DIR` sends. mlflow: a local store; with -o all runs are in one.
+    reference: a study's results in one file, which hpcfl report --reference puts beside those of a later run.
+
     torch: the clients' networks after the last round, which torch loads without hpcfl, prototypes and saved
     features. Each run, or the study, gets a directory of its own.
     """
@@ -117,6 +119,13 @@ def export(
 
         print_exported_study(runs[0], kind, out)
         return
+    if len(runs) == 1 and kind == "reference" and is_study(runs[0]):
+        from hpcfl.report.export_reference import print_exported_reference
+
+        print_exported_reference(runs[0], out)
+        return
+    if kind == "reference":
+        raise BadInput("--to reference takes the directory of one study")
     if kind == "latex":
         raise BadInput("--to latex takes the directory of a study; hpcfl report writes the tables of runs")
     from hpcfl.export.command import print_exported

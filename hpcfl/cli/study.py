@@ -62,6 +62,25 @@ def status(**arguments: Any) -> None:
 
 @study.command()
 @_study_options
+@click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of the new study.")
+@click.option("-o", "target", metavar="FILE", required=True, help="The new study: FILE.toml.")
+def choose(seeds: str, **arguments: Any) -> None:
+    """Choose the options of each method by validation, and write a study of them with more seeds.
+
+    Of the finished cells of STUDY that differ in options of their method alone, the one with the best
+    accuracy on validation samples is chosen; hpcfl study run FILE then runs it with every seed.
+    """
+    from hpcfl.errors import BadInput
+    from hpcfl.study.choose import print_choice
+
+    words = seeds.split(",")
+    if not all(word.strip().isdecimal() for word in words) or len({*map(int, words)}) < len(words):
+        raise BadInput(f"--seeds {seeds}: must be different whole numbers, as 0,1,2")
+    print_choice(seeds=[int(word) for word in words], **arguments)
+
+
+@study.command()
+@_study_options
 @click.option("-n", "ranks", default=21, show_default=True, type=click.IntRange(1), help="Ranks of a run.")
 @click.option("--devices", default=0, show_default=True, type=click.IntRange(0), help="GPUs of a run.")
 @click.option(

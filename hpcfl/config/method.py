@@ -81,8 +81,8 @@ class MethodConfig(Section):
     """semi: a pseudo-label's margin must exceed this quantile of the labelled samples' margins."""
     distance_quantile: Share | None = None
     """semi: its distance must be below this quantile of the labelled samples' distances."""
-    prototypes: Literal["eval", "running"] = "eval"
-    """Local prototypes: from a pass in eval mode after training, or the running mean during training."""
+    prototypes: Literal["eval", "running", "before"] = "eval"
+    """Local prototypes: of a pass in eval mode after training, or before it; or running, during training."""
     forget: bool = False
     """Whether global prototypes of classes that no client uploaded in a round are dropped."""
     own_classes: bool = False

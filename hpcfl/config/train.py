@@ -16,7 +16,11 @@ class TrainConfig(Section):
     lr: Positive = 0.01
     """Learning rate of the clients' SGD, whose momentum is reset in each round."""
     batch_size: Count = 32
-    """Samples per step; the last, smaller batch is used too."""
+    """Samples per step; the last batch of an epoch may be smaller."""
+    shuffle: bool = True
+    """Whether samples have a new random order in each epoch; if not, one random order for the whole run."""
+    drop_last: bool = False
+    """Whether the last, smaller batch of an epoch is left out."""
     epochs: Count = 1
     """Epochs of local training per round."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -17,7 +17,7 @@ from hpcfl.data.load import load_dataset
 from hpcfl.data.partition import Split, partition
 from hpcfl.data.sources.registry import KNOWN_DATASETS
 from hpcfl.errors import BadInput, unknown
-from hpcfl.federation.sample_checks import check_samples
+from hpcfl.federation.sample_checks import check_batches, check_samples
 from hpcfl.methods.catalogue import CATALOGUE, check_method, find_method, method_spec
 from hpcfl.methods.parts import PARTS
 from hpcfl.methods.plugins import user_path
@@ -80,6 +80,11 @@ class RunPlan:
         """The settings of the clients' training; of the run's and the algorithm's clipping the smaller."""
         norms = [norm for norm in (self.config.train.clip_norm, self.spec.clip_norm) if norm]
         return self.config.train.model_copy(update={"clip_norm": min(norms, default=0.0)})
+
+    def samples_per_epoch(self, client: int) -> int:
+        """Returns how many samples a client trains on in an epoch."""
+        samples, settings = len(self.clients[client].train), self.config.train
+        return samples - samples % settings.batch_size if settings.drop_last else samples
 
     @cached_property
     def architectures(self) -> tuple[str, ...]:
@@ -162,6 +167,7 @@ def plan_run(config: Config, data: Dataset | None = None) -> RunPlan:
     if config.runtime.step == "direct" and method.clip_norm:
         raise BadInput(f"runtime.step = 'direct': {NO_CLIPPING} (method.clip_norm = 0.0)")
     splits = partition(data.y, config.federation.clients, config.partition, data.num_train, data.writer_ids)
+    check_batches(config, splits)
     clients = tuple(Client(i, names[i % len(names)], split) for i, split in enumerate(splits))
     counts_MK = np.stack([np.bincount(data.y[client.train], minlength=data.classes) for client in clients])
     plan = RunPlan(config, method, data, clients, counts_MK, absolute_path(Path()))

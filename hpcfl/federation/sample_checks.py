@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hpcfl.config.schema import Config
 from hpcfl.data.dataset import Dataset
+from hpcfl.data.partition import Split
 from hpcfl.errors import BadInput
 from hpcfl.models.registry import ARCHITECTURES, split_name
 
@@ -31,3 +32,14 @@ def check_samples(config: Config, data: Dataset, architectures: Sequence[str]) -
             f"data.name = {name!r}: its samples are {size} token numbers (int32), which {ours[0]} cannot "
             "embed; give a network of your own (docs/models.md), or prepare the numbers as float32"
         )
+
+
+def check_batches(config: Config, splits: Sequence[Split]) -> None:
+    """Raises BadInput if a client would train on nothing, because its only batch is left out."""
+    size = config.train.batch_size
+    for client, split in enumerate(splits):
+        if config.train.drop_last and len(split.train) < size:
+            raise BadInput(
+                f"train.drop_last = true: client {client} has {len(split.train)} training samples, fewer "
+                f"than train.batch_size = {size}; a smaller batch or a larger partition.min_samples may help"
+            )

@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scale": (2.0,),
     "sparsity": (0.5,),
     "infer": ("head", "global", "local"),
-    "prototypes": ("eval", "running"),
+    "prototypes": ("eval", "running", "before"),
     "forget": (True,),
     "own_classes": (True,),
     "class_weights": get_args(ClassWeightsName),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcfl.export.replace_files import replace_files
+from hpcfl.report.claims import claims_table
 from hpcfl.report.figures.catalogue import draw_all
 from hpcfl.report.figures.drawing import FigureData
 from hpcfl.report.figures.files import write_figure
@@ -15,7 +16,7 @@ from hpcfl.report.figures.values import figure_values
 from hpcfl.report.page import PageFigure, headline, inline_svg, page_runs, render_page, script_data
 from hpcfl.report.records import Records, RunRecord, read_records
 from hpcfl.report.reference import paper_table, reference_table
-from hpcfl.report.reference_file import Reference, read_reference, tables_of_study
+from hpcfl.report.reference_file import Reference, read_reference, reference_of_study
 from hpcfl.report.series import Setting, make_settings
 from hpcfl.report.table_formats import FORMATS, one_line
 from hpcfl.report.tables import Table, make_tables
@@ -47,10 +48,12 @@ def _published_tables(
     reference: Reference | None, records: Records, settings: Sequence[Setting]
 ) -> Iterator[Table]:
     """Yields the papers' tables that runs are in, of a file or of the study, and the single numbers."""
-    tables = tables_of_study(records.study_name) if reference is None else reference.tables
-    made = [paper_table(each, settings, records.scale == "small") for each in tables]
+    reference = reference_of_study(records.study_name) if reference is None else reference
+    if reference.claims:
+        yield claims_table(reference.claims, settings, records.scale == "small")
+    made = [paper_table(each, settings, records.scale == "small") for each in reference.tables]
     yield from (table for table in made if table is not None)
-    if reference is not None and reference.numbers:
+    if reference.numbers:
         yield reference_table(reference.numbers, settings)
 
 

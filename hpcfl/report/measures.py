@@ -8,7 +8,8 @@ import numpy as np
 
 from hpcfl.log.summary import overall_accuracy
 from hpcfl.report.records import RunRecord
-from hpcfl.report.reference_file import BY_ROUND, PublishedNumber
+from hpcfl.report.reference_types import PublishedNumber
+from hpcfl.report.units import BY_ROUND
 
 
 def measured(record: RunRecord, number: PublishedNumber) -> float:

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from hpcfl.report.measures import measured
-from hpcfl.report.reference_file import BLOCK, SIZES, Published, PublishedNumber, PublishedTable, fits, slug
+from hpcfl.report.reference_file import Published, PublishedTable, fits, slug
+from hpcfl.report.reference_types import BLOCK, PublishedNumber
 from hpcfl.report.series import Series, Setting
 from hpcfl.report.tables import NONE, Cell, Table
+from hpcfl.report.units import SIZES
 from hpcfl.study.keys import Settings
 
-LINES = ("paper", "ours", "difference")
-"""What stands below each other in each row of a paper's table."""
+LINES = ("published", "ours", "difference")
+"""What stands below each other in each row of a published table."""
 
 
 def reference_table(numbers: Sequence[Published], settings: Sequence[Setting]) -> Table:
@@ -32,13 +34,13 @@ def reference_table(numbers: Sequence[Published], settings: Sequence[Setting]) -
 
 def _row(number: PublishedNumber, match: Settings, all_series: Sequence[Series]) -> Iterator[Cell]:
     """Yields the cells of a published number."""
-    found = _find(all_series, match)
+    found = find_series(all_series, match)
     mean, std = _ours(found, number)
     published = math.nan if number.deviation is None else number.deviation
     yield from (Cell(number.paper), Cell(number.place), Cell(f"{number.measure} in {number.unit}"))
     yield from (_number(number.value, published), _number(mean, std))
     difference = mean - number.value
-    yield _difference(mean, number.value)
+    yield difference_cell(mean, number.value)
     if math.isnan(mean):
         yield Cell(NONE)
     elif number.deviation is None:
@@ -56,7 +58,7 @@ def paper_table(published: PublishedTable, settings: Sequence[Setting], small: b
     for entry, numbers in zip(table.row, published.rows, strict=True):
         lines: list[list[Cell]] = [[Cell(entry.name), Cell(word)] for word in LINES]
         for each in numbers:
-            found = _find(all_series, each.match) if each else []
+            found = find_series(all_series, each.match) if each else []
             found_any |= bool(found)
             for line, cell in zip(lines, _column(each, found), strict=True):
                 line.append(cell)
@@ -70,7 +72,7 @@ def paper_table(published: PublishedTable, settings: Sequence[Setting], small: b
     )
     headings = ("", "", *(column.name for column in table.column))
     numbers_in = (False, False, *[True] * len(table.column))
-    title = f"{table.name} of the paper, and ours"
+    title = f"{table.name}: published, and ours"
     return Table(f"paper-{slug(table.name)}", title, headings, numbers_in, tuple(rows), notes)
 
 
@@ -88,7 +90,7 @@ def _column(published: Published | None, found: Sequence[Series]) -> tuple[Cell,
     mean, std = _ours(found, number)
     deviation = math.nan if number.deviation is None else number.deviation
     theirs = _number(number.value, deviation, decimals)
-    return theirs, _number(mean, std, decimals), _difference(mean, number.value, decimals)
+    return theirs, _number(mean, std, decimals), difference_cell(mean, number.value, decimals)
 
 
 def _ours(found: Sequence[Series], number: PublishedNumber) -> tuple[float, float]:
@@ -98,7 +100,7 @@ def _ours(found: Sequence[Series], number: PublishedNumber) -> tuple[float, floa
     return mean, float(ours.std(ddof=1)) if len(ours) > 1 else math.nan
 
 
-def _difference(mean: float, published: float, decimals: int = 2) -> Cell:
+def difference_cell(mean: float, published: float, decimals: int = 2) -> Cell:
     difference = mean - published
     text = NONE if math.isnan(mean) else f"{difference:+.{decimals}f}".replace("-", "−")
     return Cell(text, difference)
@@ -114,7 +116,7 @@ def _which(found: Sequence[Series], mean: float) -> str:
     return found[0].name + (" (not finished)" if math.isnan(mean) else "")
 
 
-def _find(all_series: Sequence[Series], match: Settings) -> list[Series]:
+def find_series(all_series: Sequence[Series], match: Settings) -> list[Series]:
     """Returns the series that have all values that a number asks for."""
     found = []
     for series in all_series:

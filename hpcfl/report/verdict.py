@@ -58,19 +58,23 @@ class Delta:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95% interval of the mean by Student's t over seeds; None: a single seed."""
-        n = len(self.by_seed)
-        if n < 2:
-            return None
-        half = (
-            float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * float(np.std(self.by_seed, ddof=1)) / math.sqrt(n)
-        )
-        return self.mean - half, self.mean + half
+        return interval(self.by_seed)
 
     @property
     def outcome(self) -> str:
         """`above`, `below` or `level`; with several seeds level means that the interval holds 0."""
         low, high = self.interval or (self.mean, self.mean)
         return "above" if low > 0 else "below" if high < 0 else "level"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Returns the 95% interval of a mean by Student's t; None: a single value."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
+    return mean - half, mean + half
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Verdict:
 def make_verdict(all_series: Sequence[Series]) -> Verdict:
     """Returns the verdict on all series of a report but `local` itself."""
     alone = {
-        _pair_key(record): record
+        pair_key(record): record
         for series in all_series
         if series.method == LOCAL
         for record in series.finished
@@ -107,7 +111,7 @@ def make_verdict(all_series: Sequence[Series]) -> Verdict:
     deltas: list[Delta] = []
     notes: list[str] = []
     for series in federated:
-        pairs = [(r, alone[key]) for r in series.finished if (key := _pair_key(r)) in alone]
+        pairs = [(r, alone[key]) for r in series.finished if (key := pair_key(r)) in alone]
         if not pairs:
             reason = (
                 "no run of local has the same setting, split and seed" if series.finished else "not finished"
@@ -124,7 +128,7 @@ def make_verdict(all_series: Sequence[Series]) -> Verdict:
     return Verdict(tuple(deltas), tuple(notes))
 
 
-def _pair_key(record: RunRecord) -> tuple[str, ...]:
+def pair_key(record: RunRecord) -> tuple[str, ...]:
     """Returns what a run and its run of `local` share: the split, and all settings but the method."""
     attributes = record.run.attributes
     checksums = (str(attributes.get(f"checksum_{name}", "")) for name in ("data", "split"))

@@ -17,12 +17,14 @@ from hpcfl.training.step.joint import JointStep
 from hpcfl.training.step.step import Batch, BatchOutputs, LossTerms, Step
 
 
-def batches(order: np.ndarray, size: int, merge_single: bool) -> list[np.ndarray]:
+def batches(order: np.ndarray, size: int, merge_single: bool, drop_last: bool = False) -> list[np.ndarray]:
     """Returns the order split into batches; if `merge_single`, a last batch of one sample joins the previous.
 
     That is for batch-norm, which cannot normalise a single sample; other batches of one sample use
-    `Network.frozen_batch_norm`.
+    `Network.frozen_batch_norm`. With `drop_last` a last, smaller batch is left out.
     """
+    if drop_last:
+        order = order[: len(order) - len(order) % size]
     cuts = list(range(size, len(order), size))
     if merge_single and size > 1 and cuts and len(order) - cuts[-1] == 1:
         cuts.pop()
@@ -56,7 +58,7 @@ def train_epochs(
         order = shuffle(epoch).permutation(len(samples))
         augment = augmentation(epoch) if augmentation else None
         strong = strong_batches(epoch) if strong_batches else None
-        parts = batches(order, settings.batch_size, step.has_batch_norm)
+        parts = batches(order, settings.batch_size, step.has_batch_norm, settings.drop_last)
         for x_B, y_B in samples.batches(parts, augment):
             terms, outputs = step(x_B, y_B, next(strong) if strong else None)
             terms_ST.append(torch.stack(list(terms.values())))
@@ -72,7 +74,7 @@ def train_epochs(
 
     def compute(on_host: Sequence[Tensor]) -> dict[str, float]:
         measured_ST, correct, *of_ratios = on_host
-        passed = len(samples) * settings.epochs
+        passed = sum(sizes)
         means = [float(total) / passed for total in sum_in_order(measured_ST, sizes)]
         found = dict(zip(names, [*means, *map(float, of_ratios), int(correct) / passed], strict=True))
         return found if math.isfinite(found["loss"]) else found | {"train_accuracy": math.nan}

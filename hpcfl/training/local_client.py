@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpcfl.config.schema import Config
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.network import Network
 from hpcfl.training.augmentation import TRAINING, augmentation_of
@@ -101,7 +102,7 @@ class LocalClient:
             step or self.step,
             self.samples(),
             loss,
-            lambda epoch: seeds.generator(config.seed, "shuffle", self.id, self.round, epoch),
+            lambda epoch: order_of_samples(config, self.id, self.round, epoch),
             observe,
             lambda epoch: augmentation_of(
                 self.plan, self.id, self.round, epoch, TRAINING, config.train.augment
@@ -109,3 +110,10 @@ class LocalClient:
             strong_batches,
             measure_ratios,
         )
+
+
+def order_of_samples(config: Config, client: int, t: int, epoch: int) -> np.random.Generator:
+    """Returns the generator of the order of a client's samples in an epoch of round t."""
+    if config.train.shuffle:
+        return seeds.generator(config.seed, "shuffle", client, t, epoch)
+    return seeds.generator(config.seed, "order", client)

@@ -27,6 +27,9 @@ SETTINGS = {
     "train=5": "train = 5: must be a table, [train]",
     "train.momentum=1.0": "train.momentum = 1.0: must be less than 1",
     "train.batch_size=0": "train.batch_size = 0: must be greater than or equal to 1",
+    "train.shuffle=sometimes": "train.shuffle = 'sometimes': must be a valid boolean",
+    "train.drop_last=1": "train.drop_last = 1: must be a valid boolean",
+    "method.prototypes=after": "method.prototypes = 'after': allowed is 'eval', 'running' or 'before'",
     "train.batch_size=2.5": "train.batch_size = 2.5: must be a valid integer",
     "train.epochs=-3": "train.epochs = -3",
     "seed=-1": "seed = -1: must be greater than or equal to 0",
@@ -169,6 +172,11 @@ OPTIONS = {
         'refine = "tgp"',
         "method.refine = 'tgp': 'lg-fedavg' has no such option",
     ),
+    "prototypes-of-a-baseline": (
+        "fedgh",
+        'prototypes = "before"',
+        "method.prototypes = 'before': 'fedgh' has no such option",
+    ),
     "unknown-of-a-baseline": (
         "fedgh",
         "server_lrr = 1",
@@ -189,6 +197,10 @@ OPTIONS = {
 
 FILES: dict[str, tuple[bytes, str]] = {
     "not-toml": (b"[train\nlr = 1", "not-toml.toml is not TOML: "),
+    "no-full-batch": (
+        b"[train]\ndrop_last = true\nbatch_size = 100000",
+        "training samples, fewer than train.batch_size = 100000",
+    ),
     "twice": (b"seed = 1\nseed = 2", "twice.toml is not TOML: "),
     "not-utf8": (b"\xff\xfe\x00seed", "not-utf8.toml is not UTF-8 text (byte 0)"),
     "binary": (bytes(range(256)), "binary.toml is not UTF-8 text"),

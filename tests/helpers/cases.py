@@ -44,6 +44,12 @@ DEVICES = [
 ]
 """Devices of no profile, because the numbers of a profile may change, and with them what is kept."""
 
+HABITS = [
+    *(*FEW, "method.name=fedtgp", "method.server_epochs=3", "method.prototypes=before", "train.epochs=2"),
+    *("train.shuffle=false", "train.drop_last=true", "train.batch_size=5"),
+]
+"""Habits of the code published with FedTGP."""
+
 WAYS = {
     "pinned": ["runtime.placement=pinned"],
     "mapped": ["runtime.arena=mapped"],

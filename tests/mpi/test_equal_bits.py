@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from hpcfl.log.reader import Run, read_log
-from tests.helpers.cases import CASES, FEW_RANKS, METHODS, STUDY, WAYS, prepare_images, run_cases, runs
+from tests.helpers.cases import (
+    CASES,
+    FEW_RANKS,
+    HABITS,
+    METHODS,
+    STUDY,
+    WAYS,
+    prepare_images,
+    run_cases,
+    runs,
+)
 from tests.helpers.digests import known_digests, machine, read_digests
 from tests.helpers.mpi import ROOT, mpich, open_mpi
 from tests.helpers.runs import assert_equal_runs
@@ -52,6 +62,13 @@ def test_results_of_one_process_are_those_that_were_kept(alone: Path):
         pytest.skip(f"no digests are kept for this machine ({machine()}); see tests/helpers/digests.py")
     assert known_digests()[machine()].keys() == CASES.keys()
     assert_known_digests(alone)
+
+
+def test_habits_of_published_code_have_equal_bits(tmp_path: Path):
+    options = [part for setting in HABITS for part in ("--set", setting)]
+    for ranks in (1, 3):
+        mpich().run(ranks, "-m", "hpcfl", "train", *options, "--out", tmp_path / f"{ranks}.h5")
+    assert_equal_runs(tmp_path / "3.h5", tmp_path / "1.h5")
 
 
 NODES = {"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CH4_NETMOD": "ofi"}

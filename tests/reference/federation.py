@@ -83,10 +83,7 @@ class Federation:
         optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum)
         torch.manual_seed(key(self.seed, "train", i, t))  # dropout
         for epoch in range(settings.epochs):
-            order = torch.from_numpy(generator(self.seed, "shuffle", i, t, epoch).permutation(len(y)))
-            batches = list(order.split(settings.batch_size))
-            if len(batches[-1]) == 1 and network.has_batch_norm:  # which needs two samples
-                batches[-2:] = [torch.cat(batches[-2:])]
+            batches = self.batches(t, i, epoch, network.has_batch_norm)
             further = views(epoch) if views else None
             for which in batches:
                 x_u, y_u = next(further) if further else (x[:0], y[:0])
@@ -99,7 +96,18 @@ class Federation:
                     torch.nn.utils.clip_grad_norm_(network.parameters(), self.clip)
                 optimiser.step()
                 total += value.item() * len(which)
-        return total / (settings.epochs * len(y))
+        return total / (settings.epochs * sum(map(len, batches)))
+
+    def batches(self, t: int, i: int, epoch: int, has_batch_norm: bool) -> list[Tensor]:
+        """Returns which samples are in each batch of an epoch."""
+        settings, rng = self.settings, ("shuffle", i, t, epoch) if self.settings.shuffle else ("order", i)
+        order = torch.from_numpy(generator(self.seed, *rng).permutation(self.count(i)))
+        batches = list(order.split(settings.batch_size))
+        if settings.drop_last and len(batches[-1]) < settings.batch_size:
+            batches.pop()
+        if len(batches[-1]) == 1 and has_batch_norm:  # which needs two samples
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
 
     @torch.no_grad()
     def extract(self, i: int, x: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class FedProto(Replica):
         self.weight = WEIGHTS[distance] if weight is None else weight
         self.by_angle, self.scale = distance == "cosine", scale
         self.balanced, self.starts_random = class_weights == "balanced", initial == "random"
-        self.running, self.forget, self.own_classes = prototypes == "running", forget, own_classes
+        self.source, self.forget, self.own_classes = prototypes, forget, own_classes
         self.c: Prototypes = {}
         self.local: dict[int, Prototypes] = {}
         self.logged: dict[str, Any] = {}
@@ -69,8 +69,11 @@ class FedProto(Replica):
             self.c = self.random()
         self.losses, uploads = {}, {}
         for i in sorted({*self.clients.participants(t)} - self.diverged):
+            before = (
+                self.prototypes(t, i) if self.source == "before" else None
+            )  # as in FedTGP's published code
             self.losses[i] = self.train(t, i)
-            self.local[i] = self.prototypes(t, i)
+            self.local[i] = before or self.prototypes(t, i)
             uploads[i] = self.upload(i)
             if not isfinite(self.losses[i] + sum(c.sum().item() for c in uploads[i].values())):
                 self.diverged.add(i)
@@ -110,7 +113,7 @@ class FedProto(Replica):
         """c_ij = 1/n_ij Σ f_i(x), (2), after training; FedProto's own code: while it trains."""
         x, y = self.clients.train_data[i]
         z = self.clients.extract(i, x)
-        if self.running:
+        if self.source == "running":
             z, y = (torch.cat(parts) for parts in zip(*self.seen, strict=True))
         return {j: z[y == j].mean(0) for j in sorted(set(y.tolist()))}
 

@@ -59,13 +59,10 @@ class Fml(Replica):
         torch.manual_seed(key(clients.seed, "train", i, t))
         network.train()
         auxiliary.train()
-        total = 0.0
+        total, passed = 0.0, 0
         for epoch in range(settings.epochs):
-            order = torch.from_numpy(generator(clients.seed, "shuffle", i, t, epoch).permutation(len(y)))
-            batches = list(order.split(settings.batch_size))
-            if len(batches[-1]) == 1 and (network.has_batch_norm or auxiliary.has_batch_norm):
-                batches[-2:] = [torch.cat(batches[-2:])]
-            for which in batches:
+            has_batch_norm = network.has_batch_norm or auxiliary.has_batch_norm
+            for which in clients.batches(t, i, epoch, has_batch_norm):
                 features = [each.extractor(x[which]) for each in (network, auxiliary)]
                 outputs = [
                     (features[0], network.head(features[0])),
@@ -80,7 +77,8 @@ class Fml(Replica):
                     clip_grad_norm_(group, self.clip)
                     optimiser.step()
                 total += own.item() * len(which)
-        self.losses[i] = total / (settings.epochs * len(y))
+                passed += len(which)
+        self.losses[i] = total / passed
         return auxiliary
 
     def compress(self, value: Tensor, t: int) -> Tensor:

@@ -55,6 +55,8 @@ FEW_LABELS = [
     *("partition.name=nway_kshot", "partition.ways=2", "partition.shots=5", "partition.unlabelled=8"),
     *("train.momentum=0.5", "train.epochs=2"),
 ]
+HABITS = ["train.shuffle=false", "train.drop_last=true"]
+"""Of the code published with FedTGP: batches are the same in every epoch."""
 SLOW = ["train.lr=0.001"]
 """For large λ and γ: with 0.01 and so little data, rounding errors grow from batch to batch."""
 PRINTED = {"distance": "euclid", "class_weights": "balanced", "initial": "random"}
@@ -133,12 +135,14 @@ CASES = [
     Case("fedproto", {"distance": "sq", "weight": 0.1}),
     Case("fedproto", {"distance": "cosine"}, SLOW),
     Case("fedproto", {"prototypes": "running", "forget": True, "own_classes": True}, ["train.epochs=2"]),
+    Case("fedproto", {"prototypes": "before"}, [*TWO_EPOCHS, *HABITS]),
     Case("protonorm", {}, SLOW),
     Case("protonorm", {"stopping": "whole"} | SOLVER, SLOW),
     Case("protonorm", {"iterations": 15} | PRINTED),
     Case("fedtgp"),
     Case("fedtgp", {"margin": "max-pair", "server_epochs": 9} | PRINTED),
     Case("fedtgp", {"tau": 0.01, "scale": 2.0, "server_epochs": 9, "server_lr": 0.1, "server_batch": 3}),
+    Case("fedtgp", {"prototypes": "before"}, HABITS),
     Case("fedtgp-scl", {"server_epochs": 9}),
     Case("fedtgp-fm", {"server_epochs": 9}),
     Case("fedtgp-without-f", {"server_epochs": 9}),
@@ -167,7 +171,7 @@ CASES = [
     Case("fedgen", {"noise": 3, "server_steps": 4, "server_lr": 1e-4}, NETWORKS),
     Case("fedmps", {"low_features": 20, "server_lr": 1e-4}, TWO_EPOCHS),
     Case("fml", {"auxiliary": "resnet4", "alpha": 0.3, "beta": 0.6, "clip_norm": 2.0}, TWO_EPOCHS),
-    Case("fml", {"auxiliary": "cnn", "published": True}, TWO_EPOCHS),
+    Case("fml", {"auxiliary": "cnn", "published": True}, [*TWO_EPOCHS, *HABITS]),
     Case(
         "fedkd", {"auxiliary": "cnn", "energy_start": 0.5, "energy_end": 0.9, "energy_rounds": 4}, TWO_EPOCHS
     ),

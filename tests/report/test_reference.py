@@ -71,8 +71,8 @@ def test_values_of_keys_are_compared_by_meaning(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "it has no [[number]] and no [[table]]"),
-        ("number = []", "it has no [[number]] and no [[table]]"),
+        ("", "it has no [[number]], no [[table]] and no [[claim]]"),
+        ("number = []", "it has no [[number]], no [[table]] and no [[claim]]"),
         (ENTRY.format(method="local") + 'unit = "kB"', "unit = 'kB': accuracy has % or 1"),
         (ENTRY.format(method="local") + 'deviation = "2"', "number.0.deviation = '2'"),
         (ENTRY.format(method="local") + "deviation = -1.0", "number.0.deviation = -1.0"),

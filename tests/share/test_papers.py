@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from hpcfl.config.identity import settings
-from hpcfl.report.reference_file import BLOCK, Published, PublishedTable, fits, read_reference, slug, study_of
+from hpcfl.report.reference_file import Published, PublishedTable, fits, read_reference, slug, study_of
+from hpcfl.report.reference_types import BLOCK
 from hpcfl.share.lookup import REFERENCES
 from hpcfl.study.cells import seed_group
 from hpcfl.study.study_file import Study, read_study

@@ -119,6 +119,7 @@ def test_what_looks_like_a_claim_is_one():
             "fedsap_table3",
             "fedsap_table4",
             "fedtgp-table10-short",
+            "fedtgp-habits",
         ),
     }
 

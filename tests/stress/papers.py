@@ -6,15 +6,18 @@ Every cell must finish, and every number of a paper's table must have one of our
 from __future__ import annotations
 
 import argparse
-import csv
-import subprocess
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcfl.report.reference_file import slug, tables_of_study
+from hpcfl.report.records import read_records
+from hpcfl.report.reference import paper_table
+from hpcfl.report.reference_file import reference_of_study
+from hpcfl.report.series import make_settings
+from hpcfl.report.tables import Table
 from hpcfl.share.lookup import STUDIES, shipped
 from tests.helpers.mpi import MPICH
 
@@ -49,29 +52,22 @@ def run_study(name: str, out: Path, ranks: int) -> list[str]:
     done = MPICH.run(ranks, *run, timeout=3600)
     if done.returncode:
         return [f"exit code {done.returncode}: {(done.stdout + done.stderr).strip()[-600:]}"]
-    report = out.with_name(f"{out.name}-report")
-    command = [sys.executable, "-m", "hpcfl", "report", str(out), "-o", str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return [f"report: {done.stderr.strip()[-600:]}"]
-    return [  # a short study has parts of its table
-        problem
-        for published in ([] if name.endswith("-short") else tables_of_study(out.name))
-        for problem in missing_numbers(report / "tables" / f"paper-{slug(published.table.name)}.csv")
-    ]
+    records = read_records([str(out)])
+    problems, settings = list(records.problems), make_settings(records.runs)
+    for published in () if name.endswith("-short") else reference_of_study(out.name).tables:
+        table = paper_table(published, settings, small=True)  # a short study has parts of its table
+        problems += ["the table is not there"] if table is None else missing_numbers(table)
+    return problems
 
 
-def missing_numbers(path: Path) -> list[str]:
+def missing_numbers(table: Table) -> list[str]:
     """Returns the numbers of a paper's table that have none of ours below them."""
-    if not path.is_file():
-        return [f"{path.name} is not there"]
-    [head, *lines] = csv.reader(path.read_text().splitlines())
-    found = []
-    for paper, ours in zip(lines[::3], lines[1::3], strict=True):
-        for column in range(2, len(head), 2):
-            if paper[column] != "nan" and ours[column] == "nan":
-                found.append(f"{path.stem}: none of ours at {paper[0]}, {head[column].removesuffix(' mean')}")
-    return found
+    return [
+        f"{table.name}: none of ours at {paper[0].text}, {heading}"
+        for paper, ours in zip(table.rows[::3], table.rows[1::3], strict=True)
+        for heading, there, here in zip(table.columns, paper, ours, strict=True)
+        if not math.isnan(there.mean) and math.isnan(here.mean)
+    ]
 
 
 if __name__ == "__main__":

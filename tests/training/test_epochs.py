@@ -42,6 +42,14 @@ def test_batches_hold_every_sample_once_and_merge_only_a_lonely_one(n, size, mer
         assert max(sizes) <= size
 
 
+@given(st.integers(1, 60), st.integers(1, 20), st.booleans())
+def test_a_dropped_last_batch_leaves_the_full_ones(n, size, merge):
+    order = np.random.default_rng(n).permutation(n)
+    cut = batches(order, size, merge, drop_last=True)
+    assert [len(batch) for batch in cut if len(batch)] == [size] * (n // size)
+    np.testing.assert_array_equal(np.concatenate(cut), order[: n // size * size])
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_training_is_the_plain_loop_with_eq_4(samples, momentum, way):
