@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import click
 import pytest
+import torch
 
+from hpcfl.algorithms.build import build_algorithm
 from hpcfl.cli import main
 from hpcfl.config.loading import load_config
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.models.pretrained import read_pretrained
 from tests.helpers.mpi import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "hpcfl/share/jobs/README.md", *(ROOT / "docs").rglob("*.md")])
@@ -80,6 +85,26 @@ def test_named_commands_exist(page):
 def test_lines_are_short(page):
     lines = page.read_text().splitlines()
     assert [line for line in lines if len(line) >= 120 and not line.startswith("|")] == []
+
+
+def small_runs() -> list[str]:
+    """Returns the commands of method pages and configurations that train on the built-in data."""
+    pages = [code(page).replace("\\\n", " ") for page in PAGES if page.parent.name == "methods"]
+    files = [path.read_text() for path in sorted((ROOT / "hpcfl/share/configs").glob("*.toml"))]
+    lines = [line.strip("# ") for text in (*pages, *files) for line in text.splitlines()]
+    return sorted({" ".join(line.split()) for line in lines if re.match("hpcfl train .*spiral", line)})
+
+
+@pytest.mark.parametrize("command", small_runs())
+def test_a_small_run_of_a_page_begins(command):
+    """Data, networks and pretrained weights fit the method; no test trains for that many rounds."""
+    name, *given = [word for word in shlex.split(command)[2:] if word != "--set"]
+    assert all("=" in setting for setting in given)
+    plan = plan_run(load_config(name, given))
+    read_pretrained(
+        plan.config.models.pretrained, plan.architectures, plan.data.shape, *plan.dims, plan.directory
+    )
+    build_algorithm(plan, torch.device("cpu"))
 
 
 def test_the_readme_is_short():
