@@ -20,6 +20,8 @@ from hpcfl.utils.standard_input import read_standard_input
 Source = str | Path | Mapping[str, Any] | Config | None
 """What describes a run: a file, the name of a shipped one, tables, a checked configuration."""
 STANDARD_INPUT = ("-", "/dev/stdin")
+REPLACED = {"models.list": ("group",), "models.group": ("list", "weights")}
+"""Settings that take the place of other keys of [models]."""
 MAX_DEPTH = 50
 """Levels of nested tables and lists."""
 MAX_BITS = 1024
@@ -139,6 +141,9 @@ def parse_setting(text: str, said_as: str = "--set ") -> tuple[str, Any]:
 def _apply_setting(tables: dict[str, Any], text: str, said_as: str) -> None:
     """Sets the value of `KEY=VALUE` in nested tables."""
     key, value = parse_setting(text, said_as)
+    if key in REPLACED and isinstance(models := tables.get("models"), dict):
+        for other in REPLACED[key]:
+            models.pop(other, None)
     *path, last = key.split(".")
     for part in path:
         tables = tables.setdefault(part, {})

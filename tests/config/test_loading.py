@@ -81,3 +81,10 @@ def test_what_python_cannot_print_is_refused():
     ):
         with pytest.raises(BadInput, match=says):
             load_config(values)
+
+
+def test_a_setting_of_networks_replaces_those_of_the_file():
+    assert load_config({"models": {"group": "htfe4"}}, ["models.list=['cnn']"]).models.list == ["cnn"]
+    given = {"models": {"list": ["cnn"], "weights": [1]}}
+    assert load_config(given, ["models.group=htfe4"]) == load_config(None, ["models.group=htfe4"])
+    assert given == {"models": {"list": ["cnn"], "weights": [1]}}, "what was given is not changed"

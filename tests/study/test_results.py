@@ -146,8 +146,9 @@ def test_a_full_disk_while_merging_is_one_sentence(
 
 
 def test_the_small_scale_is_marked_everywhere(
-    tiny: Path, hpcfl: Callable[..., Result], capfd: pytest.CaptureFixture
+    tiny: Path, hpcfl: Callable[..., Result], capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("COLUMNS", "160")  # so that no name is folded
     assert run_study(str(tiny), "small", [], None, GOOD[:1]) == 0
     out = tiny.parent / "runs" / "tiny-small"
     log = out / f"{GOOD[0]}.h5"
