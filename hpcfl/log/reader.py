@@ -77,7 +77,8 @@ class Run:
     @property
     def evaluated_tests(self) -> np.ndarray:
         """The number of test samples of each client that is evaluated, 0 of the others."""
-        return self["/clients/test_samples"] * evaluated_clients(self.config)
+        tests_M = self["/clients/test_samples"]
+        return tests_M if self.config.log.evaluate_clients is None else tests_M * evaluated_clients(self.config)
 
     @property
     def status(self) -> str:
