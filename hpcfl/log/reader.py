@@ -78,7 +78,9 @@ class Run:
     def evaluated_tests(self) -> np.ndarray:
         """The number of test samples of each client that is evaluated, 0 of the others."""
         tests_M = self["/clients/test_samples"]
-        return tests_M if self.config.log.evaluate_clients is None else tests_M * evaluated_clients(self.config)
+        if self.config.log.evaluate_clients is None:
+            return tests_M
+        return tests_M * evaluated_clients(self.config)
 
     @property
     def status(self) -> str:
