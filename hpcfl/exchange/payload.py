@@ -183,6 +183,8 @@ class Reader:
         start, size = self.offset, dtype.itemsize * math.prod(shape)
         if min(shape, default=0) < 0 or start + size > self.message.size:
             raise ValueError("the message ends within an array")
+        if not size and math.prod(max(n, 1) for n in shape) >= 2**60:
+            raise ValueError(f"the message has an empty array of shape {shape}")
         self.offset += padded(size)
         return torch.from_numpy(self.message[start : start + size]).view(dtype).view(shape)
 
