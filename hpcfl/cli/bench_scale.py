@@ -8,7 +8,7 @@ import click
 
 from hpcfl.cli.bench import exit_with, integer
 
-WORKLOADS = ("cnn", "logistic", "fedproto", "fedtgp")
+WORKLOADS = ("cnn", "logistic", "fedproto", "fedtgp", "htcnn8")
 PEERS = ("flower", "fluke", "pfl", "htfllib")
 
 

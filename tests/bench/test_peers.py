@@ -32,7 +32,7 @@ def small(name: str) -> Workload:
     return replace(WORKLOADS[name], **SMALL)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if not WORKLOADS[name].published_split])
 def test_all_programs_get_the_samples_that_hpcfl_trains_on(name, tmp_path):
     prepared = prepare(small(name), "synthetic", "data", 2, tmp_path)
     plan = plan_run(parse_config(prepared.config.read_text()))
@@ -49,6 +49,19 @@ def test_all_programs_get_the_samples_that_hpcfl_trains_on(name, tmp_path):
     assert (task.lr, task.batch_size, task.epochs) == (plan.train.lr, plan.train.batch_size, 1)
     assert (task.clients, task.participants) == (8, plan.config.federation.per_round)
     assert shared.Classifier(task)(x).shape == (6, 10)
+
+
+def test_htfllib_gets_the_published_split(tmp_path):
+    """All samples of the split, in its order."""
+    prepared = prepare(
+        replace(WORKLOADS["htcnn8"], clients=4, participants=4), "synthetic", "data", 2, tmp_path
+    )
+    plan = plan_run(parse_config(prepared.config.read_text()))
+    data = shared.ClientData(shared.Task(**json.loads(prepared.task.read_text())))
+    assert [len(data[i][1]) for i in range(4)] == [len(client.train) for client in plan.clients]
+    assert data[3][1].tolist() == plan.data.y[plan.clients[3].train].tolist()
+    assert [client.architecture for client in plan.clients] == ["cnn1", "cnn2", "cnn3", "cnn4"]
+    assert (plan.train.batch_size, plan.config.method.weight) == (32, 10.0)
 
 
 def test_the_network_is_that_of_the_published_set_up():

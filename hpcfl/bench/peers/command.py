@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hpcfl import __version__
-from hpcfl.bench.job import on_ranks
+from hpcfl.bench.job import on_ranks, with_settings
 from hpcfl.bench.peers import programs
 from hpcfl.bench.peers.environments import REQUIREMENTS, Environment, make_environment
 from hpcfl.bench.peers.measurement import Measurement, measure
@@ -74,8 +74,9 @@ def bench_peers(
             prepared = prepare(workload, dataset, str(Path(root).absolute()), ranks - 1, Path(directory))
             runner = PeerRunner(prepared, Path(directory), ranks, system, made)
             rows = runner.compare(usable_peers(workload, peers, system), repeats)
-        print_table(prepared, rows, ranks)
-        done |= any(not row.problem for name, row in rows.items() if name != HPCFL)
+        for name in (HPCFL, *workload.variants):
+            print_table(prepared, rows, ranks, rows[name])
+        done |= any(not rows[name].problem for name in rows.keys() - {HPCFL, *workload.variants})
     return 0 if done else 1
 
 
@@ -121,6 +122,8 @@ class PeerRunner:
         """Returns the measurements by simulator; in each repeat all take their turn."""
         own = f"{HPCFL} {__version__}, torch {version('torch')}"
         rows = {HPCFL: Row(HPCFL, count_lines(self.prepared.config), own)}
+        for name in self.prepared.workload.variants:
+            rows[name] = Row(f"{HPCFL}, {name}", rows[HPCFL].lines)
         for name in peers:
             made = self.environments[name]
             lines = count_lines(FOLDER / f"run_{name}.py")
@@ -135,10 +138,10 @@ class PeerRunner:
         """Runs the workload once, in a directory of its own."""
         rounds = self.prepared.workload.rounds
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
-            if name == HPCFL:
-                command = on_ranks(
-                    self.ranks, "train", self.prepared.config, "--out", Path(scratch, "run.h5")
-                )
+            variants = {HPCFL: (), **self.prepared.workload.variants}
+            if name in variants:
+                out, settings = Path(scratch, "run.h5"), with_settings(variants[name])
+                command = on_ranks(self.ranks, "train", self.prepared.config, "--out", out, *settings)
                 return measure(command, Path(scratch), rounds)
             python = [str(self.environments[name].python)]
             program = [str(FOLDER / f"run_{name}.py"), str(self.prepared.task)]

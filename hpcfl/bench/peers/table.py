@@ -37,16 +37,17 @@ class Row:
         self.problem = measurement.problem
 
 
-def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int) -> None:
-    """Prints medians over repeats; ratios are medians of ratios, with the least and the most."""
-    workload, screen, own = prepared.workload, console(), rows[HPCFL]
+def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int, own: Row) -> None:
+    """Prints medians over repeats; ratios to `own` are medians of ratios, with the least and the most."""
+    workload, screen = prepared.workload, console()
     load = "/".join(f"{each:.1f}" for each in os.getloadavg())
+    lasts = f"{plural(workload.rounds, 'round')}, {plural(len(own.repeats), 'repeat')}"
     screen.print(
-        f"{workload.says}; here {workload.participants} of {workload.clients} clients, batch 10, 1 epoch, "
-        f"{prepared.dataset}; {plural(workload.rounds, 'round')}, {plural(len(own.repeats), 'repeat')}; "
+        f"{workload.says}; here {workload.participants} of {workload.clients} clients, "
+        f"batch {workload.batch_size}, 1 epoch, {prepared.dataset}; {lasts}; "
         f"hpcfl on {ranks} ranks, the others with {plural(ranks - 1, 'worker')} or threads; load {load}"
     )
-    table = Table("÷ hpcfl's, then itself", box=None, pad_edge=False)
+    table = Table(f"÷ {own.name}, then itself", box=None, pad_edge=False)
     for head in (*RATIOS, "s/round", "CPU s", "clients/s", "start", "memory", "lines"):
         table.add_column(head, justify="right")
     for row in rows.values():

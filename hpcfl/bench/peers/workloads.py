@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from hpcfl.data.load import BUILT_IN, load_dataset
 from hpcfl.data.prepared_file import is_prepared, prepared_path
 from hpcfl.data.split_file import write_split
 from hpcfl.errors import BadInput
+from hpcfl.federation.run_plan import plan_run
+from hpcfl.models.groups import GROUPS
 
 PROGRAMS = "hpcfl.bench.peers.programs.task"
 LEAST_ROUNDS = 4
@@ -33,6 +36,7 @@ class Workload:
     datasets: tuple[str, ...]
     """By preference: the first that is prepared is used."""
     network: str
+    """A function of programs/task.py, or one of hpcfl's groups, which the others' programs know by name."""
     features: int
     """0: as many as a sample has pixels."""
     clients: int
@@ -43,6 +47,13 @@ class Workload:
     lr: float
     tests: int = 10
     """Test samples of a client; nobody evaluates in the rounds that count."""
+    batch_size: int = 10
+    weight: float = 1.0
+    """Of the prototype loss."""
+    published_split: bool = False
+    """The papers' Dirichlet(0.1) split of all samples; `samples` and `tests` then mean nothing."""
+    variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Settings of further runs of hpcfl, by name."""
 
 
 CNN = Workload(
@@ -82,7 +93,24 @@ FEDTGP = replace(
     says="FedTGP, likewise, 100 epochs on the server",
     peers=("htfllib",),
 )
-WORKLOADS = {"cnn": CNN, "logistic": LOGISTIC, "fedproto": FEDPROTO, "fedtgp": FEDTGP}
+HTCNN8 = Workload(
+    method="fedproto",
+    says="FedProto with the eight CNNs of FedTGP's Table 9 (htcnn8), Dirichlet(0.1) as published",
+    peers=("htfllib",),
+    datasets=("fmnist",),
+    network="htcnn8",
+    features=512,
+    clients=20,
+    participants=20,
+    samples=0,
+    rounds=4,
+    lr=0.01,
+    batch_size=32,
+    weight=10.0,
+    published_split=True,
+    variants={"separate prototype pass": ("method.prototypes=eval",)},
+)
+WORKLOADS = {"cnn": CNN, "logistic": LOGISTIC, "fedproto": FEDPROTO, "fedtgp": FEDTGP, "htcnn8": HTCNN8}
 SERVER_EPOCHS = 100
 
 
@@ -116,7 +144,9 @@ def prepare(workload: Workload, dataset: str, root: str, workers: int, directory
     data = load_dataset(first.data)
     if not data.is_images:
         raise BadInput(f"--data {dataset}: its samples are no images, which the networks here take")
-    split = _split(workload, len(data.y))
+    split = (
+        _published_split(workload, first, data) if workload.published_split else _split(workload, len(data.y))
+    )
     write_split(directory / "split.npz", split)
     features = workload.features or int(np.prod(data.shape))
     text = _config_text(workload, features, dataset, root, directory / "split.npz")
@@ -135,7 +165,7 @@ def prepare(workload: Workload, dataset: str, root: str, workers: int, directory
         batch_size=config.train.batch_size,
         epochs=config.train.epochs,
         lr=config.train.lr,
-        weight=1.0,
+        weight=workload.weight,
         server_epochs=SERVER_EPOCHS,
         workers=workers,
     )
@@ -157,18 +187,30 @@ def _split(workload: Workload, samples: int) -> list[tuple[np.ndarray, np.ndarra
     return [(part[: workload.samples], part[workload.samples :]) for part in order.reshape(-1, each)]
 
 
+def _published_split(
+    workload: Workload, config: Config, data: Dataset
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the training and the test samples of every client, as the papers' generator divides them."""
+    federation = config.federation.model_copy(update={"clients": workload.clients})
+    partition = config.partition.model_copy(update={"style": "published", "alpha": 0.1})
+    plan = plan_run(config.model_copy(update={"federation": federation, "partition": partition}), data)
+    return [(client.train, client.test) for client in plan.clients]
+
+
 def _config_text(workload: Workload, features: int, dataset: str, root: str, split: Path) -> str:
     """Returns hpcfl's configuration: what a user writes."""
     method: dict[str, object] = {"name": workload.method}
     if workload.method == "fedproto":
-        method |= {"weight": 1.0, "prototypes": "running"}  # as the others compute prototypes
+        method |= {"weight": workload.weight, "prototypes": "running"}  # as the others compute prototypes
     if workload.method == "fedtgp":
-        method |= {"weight": 1.0, "server_epochs": SERVER_EPOCHS}
+        method |= {"weight": workload.weight, "server_epochs": SERVER_EPOCHS}
+    own = workload.network not in GROUPS
+    networks = {"list": [f"{PROGRAMS}:{workload.network}"]} if own else {"group": workload.network}
     tables = {
         "data": {"name": dataset, "root": root},
         "partition": {"file": str(split)},
-        "models": {"list": [f"{PROGRAMS}:{workload.network}"], "features": features},
-        "train": {"lr": workload.lr, "batch_size": 10, "epochs": 1},
+        "models": networks | {"features": features},
+        "train": {"lr": workload.lr, "batch_size": workload.batch_size, "epochs": 1},
         "method": method,
         "federation": {
             "clients": workload.clients,

@@ -12,24 +12,27 @@ from hpcfl.methods.aggregate import Upload, mean
 from hpcfl.methods.declarations import declares
 from hpcfl.methods.parts import REFINEMENTS
 from hpcfl.methods.prototypes import Prototypes, margin_K
-from hpcfl.methods.refine.trainable import TrainablePrototypes
+from hpcfl.methods.refine.trainable import NONE, Scratch, TrainablePrototypes
 from hpcfl.methods.sphere import EPS, distances
 
 
-def contrastive(upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+def contrastive(
+    upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor, delta: float, scratch: Scratch = NONE
+) -> tuple[Tensor, Tensor]:
     """Returns Eq. (10) and its gradient by the prototypes, all in float64.
 
     It is the cross-entropy with the logits −(ϕ(P_i^c, P̂^c') + δ·[c' = c]), ϕ Euclidean. With δ = 0 it is the
     standard contrastive loss (6), with a constant δ Eq. (7). Eq. (5) sums over the uploads; published code,
     and this, takes the mean. Two equal vectors have no gradient.
     """
-    square_BK = upload_BD.square().sum(1, keepdim=True) + proto_KD.square().sum(1)
+    square_BK = upload_BD.square().sum(1, keepdim=True) + torch.square(proto_KD, out=scratch[0]).sum(1)
     distance_BK = square_BK.addmm_(upload_BD, proto_KD.T, alpha=-2).clamp_min_(EPS).sqrt_()
     log_BK = torch.log_softmax(-(distance_BK + delta * own_BK), 1)
     loss = -(log_BK * own_BK).sum() / len(upload_BD)
     # ∂L/∂ϕ ÷ ϕ, since ∂ϕ/∂P̂ = (P̂ − P)/ϕ
     slope_BK = (own_BK - log_BK.exp_()).div_(distance_BK).div_(len(upload_BD))
-    return loss, (slope_BK.sum(0)[:, None] * proto_KD).addmm_(slope_BK.T, upload_BD, alpha=-1)
+    gradient_KD = torch.mul(slope_BK.sum(0)[:, None], proto_KD, out=scratch[0])
+    return loss, gradient_KD.addmm_(slope_BK.T, upload_BD, alpha=-1)
 
 
 def separation(uploads: Sequence[Upload], margin: str) -> float:
@@ -63,8 +66,10 @@ class Tgp(TrainablePrototypes):
     def delta(self) -> float:
         return 0.0 if math.isnan(self.stats.delta) else float(self.stats.delta)
 
-    def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
-        return contrastive(upload_BD, own_BK, proto_KD, self.delta)
+    def loss(
+        self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor, scratch: Scratch
+    ) -> tuple[Tensor, Tensor]:
+        return contrastive(upload_BD, own_BK, proto_KD, self.delta, scratch)
 
     def __call__(self, t: int, last: Prototypes, new: Prototypes, uploads: Sequence[Upload]) -> Prototypes:
         options = self.context.options

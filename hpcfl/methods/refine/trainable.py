@@ -17,6 +17,10 @@ from hpcfl.methods.refine.server_network import ServerNetwork
 from hpcfl.utils import seeds
 from hpcfl.utils.accelerator import to_device
 
+Scratch = Sequence[Tensor | None]
+"""Memory of [K, D] float64 for a loss and its gradient, which a step then does not allocate."""
+NONE: Scratch = (None, None, None)
+
 
 class TrainablePrototypes(Refinement):
     """The outputs of a server network, which is kept across rounds.
@@ -51,7 +55,9 @@ class TrainablePrototypes(Refinement):
         network = 12 * classes * features**2 if self.network.has_layers else 0
         return float(options["server_epochs"] * (steps * network + 4 * uploads * classes * features))
 
-    def loss(self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(
+        self, upload_BD: Tensor, own_BK: Tensor, proto_KD: Tensor, scratch: Scratch
+    ) -> tuple[Tensor, Tensor]:
         """Returns the loss of a batch of uploaded prototypes, and its gradient by the global ones.
 
         `own_BK` is 1 for the class of each upload, else 0.
@@ -68,6 +74,9 @@ class TrainablePrototypes(Refinement):
         lr = options["server_lr"] or self.context.lr
         batch_size = options["server_batch"] or self.context.batch_size
         total = upload_RD.new_zeros(())
+        # memory for all steps
+        gradient_KD = torch.empty_like(self.network.weights["table"])
+        proto_KD, *scratch = (torch.empty_like(gradient_KD, dtype=torch.float64) for _ in range(4))
         for epoch in range(options["server_epochs"]):
             shuffle = seeds.generator(self.context.seed, "server shuffle", t, epoch)
             order_R = to_device(torch.from_numpy(shuffle.permutation(len(upload_RD))), device)
@@ -76,8 +85,9 @@ class TrainablePrototypes(Refinement):
             )
             total.zero_()
             for upload_BD, own_BK in batches:
-                loss, gradient_KD = self.loss(upload_BD, own_BK, self.network.forward().double())
-                self.network.step(gradient_KD.float(), lr)
+                proto_KD.copy_(self.network.forward())
+                loss, exact_KD = self.loss(upload_BD, own_BK, proto_KD, scratch)
+                self.network.step(gradient_KD.copy_(exact_KD), lr)
                 total.add_(loss, alpha=len(upload_BD))
                 self.stats.iterations += 1
         self.stats.loss = total / len(upload_RD)

@@ -13,6 +13,12 @@ from task import Classifier, ClientData, read_task, report
 
 sys.path.insert(0, sys.argv[2])
 task = read_task()
+HTCNN8 = [
+    f"CNN({task.shape[0]}, {task.classes}, {task.shape[1]}, {convolutions}, {task.features}, {hidden})"
+    for hidden in ([], [512], [1024], [1024, 512])
+    for convolutions in (1, 2)
+]
+"""cnn1 to cnn8 as HtFLlib's own class builds them."""
 
 
 def write_clients() -> None:
@@ -46,7 +52,7 @@ def main() -> None:
         device="cpu",
         dataset="task",
         algorithm=task.method,
-        models=["make_network()"],
+        models=HTCNN8 if task.network == "htcnn8" else ["make_network()"],
         num_classes=task.classes,
         feature_dim=task.features,
         batch_size=task.batch_size,

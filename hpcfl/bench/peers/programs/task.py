@@ -18,7 +18,10 @@ class Task:
 
     method: str
     network: str
-    """Name of a function of this module: shape of a sample and number of features → extractor."""
+    """Name of a function of this module: shape of a sample and number of features → extractor.
+
+    Or `htcnn8`, which HtFLlib builds itself.
+    """
     features: int
     classes: int
     shape: tuple[int, ...]
