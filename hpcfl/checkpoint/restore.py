@@ -82,7 +82,7 @@ def _restore_clients(
         saved, layout = manifest.clients[i], layouts.state(i)
         if saved and saved.nbytes != layout.nbytes:
             raise DamagedCheckpoint(f"client {i} has {saved.nbytes} bytes there, {layout.nbytes} here")
-        restore_client(i, saved and store.read(saved), layout)
+        restore_client(i, store.read(saved) if saved else None, layout)
 
 
 def load_server_state(plan: RunPlan, algorithm: Algorithm, state: Mapping[str, np.ndarray]) -> None:
