@@ -11,8 +11,31 @@ from hpcfl.federation.run_plan import RunPlan
 from hpcfl.models.network import Network, build_network
 from hpcfl.models.registry import split_name
 from hpcfl.runtime.devices import seed_torch
-from hpcfl.training.state import Block
+from hpcfl.training.client_layout import ClientLayouts
+from hpcfl.training.state import Block, copy_into
 from hpcfl.utils import seeds
+
+
+def write_initial_state(
+    plan: RunPlan,
+    layouts: ClientLayouts,
+    i: int,
+    state: Tensor,
+    pretrained: Mapping[str, Mapping[str, Tensor]] = {},  # nobody changes it
+) -> None:
+    """Writes the state of a client before its first round, as bytes."""
+    architecture = plan.clients[i].architecture
+    network = initial_network(plan, i, pretrained=pretrained)
+    state.zero_()
+    blocks = layouts.state(i).views(state)
+    copy_into(blocks, network)
+    for block in layouts.declared.blocks(architecture):
+        if block.kept:
+            blocks[block.name].copy_(initial_block(plan, i, block))
+    for name, extra in layouts.declared.networks(architecture).items():
+        if extra.kept:
+            other = initial_network(plan, i, name, extra.architecture)
+            copy_into({key.removeprefix(f"{name}."): block for key, block in blocks.items()}, other)
 
 
 def initial_network(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hpcfl.checkpoint.compaction import clients_to_save_again, file_sizes
 from hpcfl.checkpoint.saved_client import SavedClient
 from hpcfl.checkpoint.store import CheckpointStore, FileRange, Manifest, state_file_name
 from hpcfl.config.schema import RuntimeConfig
@@ -25,9 +26,12 @@ class CheckpointCoordinator:
     token: str
     clients: list[FileRange | None]
     """Where the newest checkpoint has each client's state; None: not saved yet."""
+    size_M: Sequence[int]
+    """Bytes of each client's state."""
 
     def __post_init__(self) -> None:
-        self.changed = {i for i, range_ in enumerate(self.clients) if range_ is None}
+        self.changed: set[int] = set()
+        self.file_bytes = file_sizes(self.store.path, self.clients)
         self.expected: set[int] = set()
         self.saved: dict[int, FileRange] = {}
         self.server: FileRange | None = None
@@ -52,10 +56,15 @@ class CheckpointCoordinator:
         by_time = bool(minutes) and time.monotonic() - self.last_begin >= 60 * minutes
         return by_time or (bool(rounds) and self.rounds_since >= rounds)
 
-    def begin(self, t: int, state: Mapping[str, np.ndarray]) -> None:
-        """Begins the checkpoint of round t by writing the server's state."""
+    def choose_again(self) -> set[int]:
+        """Returns the clients that the next checkpoint saves although they did not change."""
+        most = (self.runtime.checkpoint_disk - 1) * sum(self.size_M)
+        return clients_to_save_again(self.clients, self.file_bytes, self.changed, self.size_M, most)
+
+    def begin(self, t: int, again: Collection[int], state: Mapping[str, np.ndarray]) -> None:
+        """Begins the checkpoint of round t by writing the server's state; clients `again` are saved, too."""
         self.round, self.last_begin, self.rounds_since = t, time.monotonic(), 0
-        self.expected, self.changed = self.changed, set()
+        self.expected, self.changed = self.changed.union(again), set()
         self.saved = {}
         try:
             self.server = self.store.write_arrays(state_file_name(t, "server", self.token), state)
@@ -76,11 +85,13 @@ class CheckpointCoordinator:
             return False
         for i, range_ in self.saved.items():
             self.clients[i] = range_
-        clients = tuple(range_ for range_ in self.clients if range_ is not None)
-        assert len(clients) == len(self.clients)
+            self.file_bytes[range_.file] = self.file_bytes.get(range_.file, 0) + range_.nbytes
+        manifest = Manifest(self.round, self.identity, self.channels_last, tuple(self.clients), self.server)
+        referenced = manifest.files
+        self.file_bytes = {name: size for name, size in self.file_bytes.items() if name in referenced}
         before_commit()
         try:
-            self.store.write(Manifest(self.round, self.identity, self.channels_last, clients, self.server))
+            self.store.write(manifest)
         except OSError as error:
             raise _save_error(self.store, error) from None
         self.server = None

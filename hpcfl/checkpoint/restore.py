@@ -19,8 +19,8 @@ from hpcfl.training.client_layout import ClientLayouts
 from hpcfl.training.state import Layout
 from hpcfl.training.step.options import StepOptions
 
-RestoreClient = Callable[[int, np.ndarray, Layout], None]
-"""Writes a client's saved state, which has this layout, into the arena."""
+RestoreClient = Callable[[int, np.ndarray | None, Layout], None]
+"""Writes a client's saved state, which has this layout, into the arena; None: its state at the start."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RestoredRun:
 
     round: int
     state: Mapping[str, np.ndarray]
-    clients: tuple[FileRange, ...]
+    clients: tuple[FileRange | None, ...]
 
 
 def restore_run(
@@ -80,9 +80,9 @@ def _restore_clients(
     layouts = ClientLayouts(plan, algorithm, options)
     for i in queue.own_share():
         saved, layout = manifest.clients[i], layouts.state(i)
-        if saved.nbytes != layout.nbytes:
+        if saved and saved.nbytes != layout.nbytes:
             raise DamagedCheckpoint(f"client {i} has {saved.nbytes} bytes there, {layout.nbytes} here")
-        restore_client(i, store.read(saved), layout)
+        restore_client(i, store.read(saved) if saved else None, layout)
 
 
 def load_server_state(plan: RunPlan, algorithm: Algorithm, state: Mapping[str, np.ndarray]) -> None:

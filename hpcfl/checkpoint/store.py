@@ -60,8 +60,14 @@ class Manifest:
     """Hash of the run's configuration, data and split."""
     channels_last: tuple[str, ...]
     """Architectures whose kernels are in channels-last memory format."""
-    clients: tuple[FileRange, ...]
+    clients: tuple[FileRange | None, ...]
+    """None: a client that was never trained, whose state is that at the start."""
     server: FileRange
+
+    @property
+    def files(self) -> set[str]:
+        """The names of all files that it refers to."""
+        return {range_.file for range_ in (*self.clients, self.server) if range_}
 
 
 def digest(data: Any) -> str:
@@ -140,8 +146,7 @@ class CheckpointStore:
                 _remove(path)
                 continue
             with contextlib.suppress(DamagedCheckpoint):
-                manifest = read_manifest(path)
-                referenced |= {range_.file for range_ in (*manifest.clients, manifest.server)}
+                referenced |= read_manifest(path).files
         for path in self.path.iterdir():
             is_ours = FILE_NAME.fullmatch(path.name)
             is_old = is_ours and (upto is None or int(path.name.split("-")[0]) <= upto)
@@ -188,7 +193,7 @@ def read_manifest(path: Path) -> Manifest:
         if outer["format"] != FORMAT or digest(outer["manifest"].encode()) != outer["digest"]:
             raise ValueError("its checksum is another")
         inner = json.loads(outer["manifest"])
-        clients = tuple(_file_range(entry) for entry in inner["clients"])
+        clients = tuple(entry if entry is None else _file_range(entry) for entry in inner["clients"])
         names, round_, identity = inner["channels_last"], inner["round"], inner["identity"]
         if not all(isinstance(name, str) for name in [*names, identity]) or not _is_valid_integer(round_):
             raise ValueError("not the types of a manifest")

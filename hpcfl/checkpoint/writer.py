@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -36,9 +36,9 @@ class CheckpointWriter:
         """Records the clients that change in this round."""
         self.changed |= set(clients)
 
-    def begin(self, t: int) -> None:
-        """Begins the checkpoint of round t: all clients changed so far are to be saved as they are now."""
-        self.round, self.pending, self.changed = t, self.changed, set()
+    def begin(self, t: int, again: Collection[int] = ()) -> None:
+        """Begins the checkpoint of round t: all changed so far, and `again`, are saved as they are now."""
+        self.round, self.pending, self.changed = t, self.changed.union(again), set()
 
     def save_before_change(self, i: int) -> None:
         """Saves a client that is about to change, if it is pending."""

@@ -19,7 +19,8 @@ WITHOUT_EFFECT = {
     "data.root",
     *(f"runtime.{name}" for name in ("placement", "arena", "pretend_nodes", "stall_minutes")),
     "runtime.device_memory",
-    *(f"runtime.{name}" for name in ("checkpoint_minutes", "checkpoint_rounds", "walltime_minutes")),
+    *(f"runtime.{name}" for name in ("checkpoint_minutes", "checkpoint_rounds", "checkpoint_disk")),
+    "runtime.walltime_minutes",
 }
 """Keys that say where and how a run is done, not which run it is."""
 SEED_KEYS = ("seed", "partition.seed")

@@ -146,6 +146,8 @@ class RuntimeConfig(Section):
     """Minutes between checkpoints; 0: only at the end, on a stop, or by checkpoint_rounds."""
     checkpoint_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Rounds between checkpoints; 0: only by checkpoint_minutes."""
+    checkpoint_disk: Annotated[float, Field(ge=2, le=1e6)] = 2.5
+    """Most that a run's checkpoints take on disk, ÷ the state of all clients; 2: each saves all of it."""
     walltime_minutes: Literal["auto", "off"] | Annotated[float, Field(gt=0, le=1e7)] = "auto"
     """Time limit after which a run stops gracefully; auto: the limit of the Slurm job; off: none."""
 

@@ -77,7 +77,8 @@ def assemble(
     if restored is None:
         for i in queue.own_share():
             records.initialise(i, pretrained)
-        checkpoint_writer.mark_changed(queue.clients)
+        if pretrained:  # their file may be gone when the run is continued
+            checkpoint_writer.mark_changed(queue.clients)
     ctx = RunContext(
         plan=plan,
         algorithm=algorithm,
@@ -105,7 +106,10 @@ def assemble(
             store.prepare(ctx.first_round - 1, log.backup_path)
             saved: list[FileRange | None] = [*restored.clients] if restored else [None] * len(plan.clients)
             last = tuple(name for name, each in options.items() if each.channels_last)
-            checkpoints = CheckpointCoordinator(store, runtime, run_identity, last, token, saved)
+            state_bytes = [layouts.state(i).nbytes for i in range(len(plan.clients))]
+            checkpoints = CheckpointCoordinator(store, runtime, run_identity, last, token, saved, state_bytes)
+            if pretrained and restored is None:
+                checkpoints.changed = set(range(len(plan.clients)))
             deadline = Deadline(end_time(runtime.walltime_minutes, hooks.started))
             clock = None
             if plan.system:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpcfl.algorithms.initial_network import initial_block, initial_network
+from hpcfl.algorithms.initial_network import write_initial_state
 from hpcfl.federation.run_plan import RunPlan
 from hpcfl.runtime.arena import Arena
 from hpcfl.training.client_layout import ClientLayouts
-from hpcfl.training.state import Layout, copy_into
+from hpcfl.training.state import Layout
 
 
 class ClientRecords:
@@ -50,21 +50,13 @@ class ClientRecords:
 
     def initialise(self, i: int, pretrained: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Writes the state of a client before its first round."""
-        architecture = self.plan.clients[i].architecture
-        network = initial_network(self.plan, i, pretrained=pretrained)
-        self.state(i).zero_()
-        blocks = self.state_blocks(i)
-        copy_into(blocks, network)
-        for block in self.layouts.declared.blocks(architecture):
-            if block.kept:
-                blocks[block.name].copy_(initial_block(self.plan, i, block))
-        for name, extra in self.layouts.declared.networks(architecture).items():
-            if extra.kept:
-                other = initial_network(self.plan, i, name, extra.architecture)
-                copy_into({key.removeprefix(f"{name}."): block for key, block in blocks.items()}, other)
+        write_initial_state(self.plan, self.layouts, i, self.state(i), pretrained)
 
-    def restore(self, i: int, saved: np.ndarray, layout: Layout) -> None:
-        """Writes the state of a client from saved bytes of this layout."""
+    def restore(self, i: int, saved: np.ndarray | None, layout: Layout) -> None:
+        """Writes the state of a client from saved bytes of this layout; None: as before its first round."""
+        if saved is None:
+            self.initialise(i, {})
+            return
         blocks = self.state_blocks(i)
         for name, block in layout.views(torch.from_numpy(saved)).items():
             blocks[name].copy_(block)

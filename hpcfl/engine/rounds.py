@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from hpcfl.checkpoint.saved_client import decode_saved, encode_saved
+from hpcfl.checkpoint.saved_client import decode_ids, decode_saved, encode_ids, encode_saved
 from hpcfl.comm.communicator import ControlFlags
 from hpcfl.engine.context import RunContext
 from hpcfl.engine.rank_report import RankReport
@@ -49,9 +49,10 @@ def run(ctx: RunContext, worker: Worker, server: Server | None) -> ControlFlags:
             if server:
                 server.close_row(t - 1, reports, stopwatch)
         if ControlFlags.SAVE in flags:
-            checkpoints.begin(t - 1)
+            again = _clients_to_save_again(ctx, server)
+            checkpoints.begin(t - 1, again & set(queue.clients))
             if server:
-                server.checkpoints.begin(t - 1, server.state())
+                server.checkpoints.begin(t - 1, again, server.state())
         if ControlFlags.STOP in flags:
             if ControlFlags.SAVE in flags:
                 _finish_checkpoint(ctx, server)
@@ -93,6 +94,12 @@ def _train(ctx: RunContext, worker: Worker, t: int, clients: Iterable[int]) -> I
         upload = worker.train_client(t, i)
         ctx.comm.count_trained(number)
         yield upload
+
+
+def _clients_to_save_again(ctx: RunContext, server: Server | None) -> set[int]:
+    """Returns on every rank the clients that rank 0 wants to have saved although they did not change."""
+    chosen = server.checkpoints.choose_again() if server else ()
+    return decode_ids(ctx.comm.broadcast(ControlFlags.GO, encode_ids(chosen))[1])
 
 
 def _finish_checkpoint(ctx: RunContext, server: Server | None) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hpcfl.algorithms.build import build_algorithm
+from hpcfl.algorithms.initial_network import write_initial_state
 from hpcfl.checkpoint.restore import load_server_state
 from hpcfl.checkpoint.store import (
     CheckpointStore,
@@ -77,10 +78,7 @@ class SavedClients:
         """Returns client i with the state in which it is evaluated: the last download is applied to it."""
         name = self.plan.clients[i].architecture
         layout, buffer = self.layouts.state(i), empty_vector(self.layouts.buffer_bytes(name))
-        try:
-            saved = self.store.read(self.manifest.clients[i])
-        except DamagedCheckpoint as error:
-            raise BadInput(f"cannot read client {i} in {self.store.path}: {error}") from None
+        saved = self._saved(i)
         if saved.nbytes != layout.nbytes:
             raise BadInput(f"client {i} has {saved.nbytes} bytes in {self.store.path}, {layout.nbytes} here")
         if i in self.diverged:
@@ -95,6 +93,18 @@ class SavedClients:
         if self.algorithm.download_changes != "nothing":
             self.algorithm.apply_download(client, self.download)
         return client
+
+    def _saved(self, i: int) -> np.ndarray:
+        """Returns the state of client i as bytes."""
+        range_ = self.manifest.clients[i]
+        if range_ is None:  # never trained
+            state = empty_vector(self.layouts.state(i).nbytes)
+            write_initial_state(self.plan, self.layouts, i, state)
+            return state.numpy()
+        try:
+            return self.store.read(range_)
+        except DamagedCheckpoint as error:
+            raise BadInput(f"cannot read client {i} in {self.store.path}: {error}") from None
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,6 +17,7 @@ from hpcfl.models.costs import costs
 from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import base_name, split_name
 from hpcfl.plan.algorithm_work import algorithm_flops
+from hpcfl.plan.checkpoints import checkpoint_sizes
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import machine_like_here, program_memory
 from hpcfl.plan.memory import MemoryEstimate
@@ -98,6 +99,8 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "flops_algorithm": clients,
         "flops_server": server,
         "log_bytes": expected_log_size(forecast.plan),
+        "checkpoint_bytes": checkpoint_sizes(forecast).total,
+        "checkpoint_disk_bytes": checkpoint_sizes(forecast).disk,
         "samples": _samples(forecast.plan),
         "imbalance": forecast.imbalance,
         "round_seconds": forecast.round_seconds,
@@ -187,7 +190,7 @@ def _round_lines(forecast: Forecast) -> list[str]:
         f"a round: up {format_bytes(up)}, down {format_bytes(down)}; {format_flops(train)} of training, "
         f"{format_flops(evaluate)} of evaluation; {forecast.imbalance:.2f} × as long as if spread evenly",
         *_algorithm_lines(forecast),
-        f"log: {format_bytes(expected_log_size(forecast.plan))}",
+        f"log: {format_bytes(expected_log_size(forecast.plan))}; {_checkpoint_line(forecast)}",
     ]
     if forecast.timing:
         server = forecast.timing.server
@@ -207,6 +210,12 @@ def _round_lines(forecast: Forecast) -> list[str]:
             lines[-1] += "; its Table 12 has 98.77, four times that"
         lines[-1] += " (docs/models.md)"
     return lines
+
+
+def _checkpoint_line(forecast: Forecast) -> str:
+    sizes = checkpoint_sizes(forecast)
+    total, disk, writing = map(format_bytes, (sizes.total, sizes.disk, sizes.disk + sizes.total))
+    return f"a checkpoint of all clients: {total}; on disk at most {disk}, and {writing} while one is written"
 
 
 def _algorithm_lines(forecast: Forecast) -> list[str]:

@@ -18,7 +18,7 @@ from hpcfl.bench.peers import command, environments, measurement
 from hpcfl.bench.peers.environments import Environment, make_environment
 from hpcfl.bench.peers.measurement import Measurement, from_times, measure
 from hpcfl.bench.peers.programs import task as shared
-from hpcfl.bench.peers.table import Row, count_lines, ratios
+from hpcfl.bench.peers.table import Row, count_lines, figures, ratios
 from hpcfl.bench.peers.workloads import WORKLOADS, Workload, prepare
 from hpcfl.config.loading import parse_config
 from hpcfl.federation.run_plan import plan_run
@@ -125,6 +125,48 @@ def test_lines_are_those_of_code(tmp_path):
     (tmp_path / "a.py").write_text('"""Two\nlines."""\n\n# comment\nx = """kept\nas data"""\n')
     (tmp_path / "a.toml").write_text("# comment\n\n[train]\nlr = 0.1\n")
     assert (count_lines(tmp_path / "a.py"), count_lines(tmp_path / "a.toml")) == (2, 2)
+
+
+def test_figures_have_their_spread():
+    """Four participants in 1, 2 and 4 s."""
+    row = Row("x", 50)
+    for value in (1.0, 4.0, 2.0):
+        row.add(Measurement(value, 3 * value, 2 * value, int(value * 2**20)))
+    spreads = ["2.000 (1.000–4.000)", "6.000 (3.000–12.000)", "2.0 (1.0–4.0)", "4.0 (2.0–8.0)", "2 (1–4)"]
+    assert figures(row, 4) == [*spreads, "50"]
+
+
+def test_an_environment_whose_simulator_does_not_start_is_a_row_that_says_so(tmp_path, monkeypatch):
+    def run(given, **_):
+        code = int("-c" in given)
+        return subprocess.CompletedProcess(given, code, "", "Traceback\nPackageNotFoundError: flwr\n" * code)
+
+    monkeypatch.setattr(environments.subprocess, "run", run)
+    assert make_environment("flower", tmp_path).problem == "does not start: PackageNotFoundError: flwr"
+
+
+def test_htfllib_whose_files_cannot_be_written_is_a_row_that_says_so(tmp_path, monkeypatch):
+    (tmp_path / "run_htfllib.py").write_text("import sys\nraise OSError('no space' + sys.argv[3])")
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    prepared = prepare(small("fedproto"), "synthetic", "data", 2, tmp_path)
+    environment = {"htfllib": Environment(Path(sys.executable))}
+    runner = command.PeerRunner(prepared, tmp_path, 3, tmp_path, environment)
+    rows = runner.compare(["htfllib"], 0)
+    rows["htfllib"].add(runner.run("htfllib"))
+    assert rows["htfllib"].problem == "cannot write the clients' files: OSError: no spacefiles"
+
+
+def test_the_version_of_htfllib_is_its_commit(tmp_path):
+    system = tmp_path / "system"
+    system.mkdir()
+    assert command.htfllib_version(system) == "HtFLlib commit unknown"
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    word = command.htfllib_version(system).removeprefix("HtFLlib commit ")
+    assert len(word) >= 7
+    assert commit.startswith(word)
 
 
 def test_a_simulator_that_does_not_install_is_a_row_that_says_so(tmp_path, monkeypatch):

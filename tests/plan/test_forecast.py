@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hpcfl.config.loading import load_config
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.reader import read_log
 from hpcfl.models.costs import costs
+from hpcfl.plan.checkpoints import checkpoint_sizes
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import Machine
 from hpcfl.plan.warnings import warnings
@@ -144,6 +146,18 @@ def test_a_second_network_costs_as_much_as_it_does_alone():
 def test_adam_remembers_two_numbers_per_parameter():
     said = forecast("models.list=['mlp_256']", "train.optimizer=adamw", ranks=5)
     assert said.node_memory(0).parts["gradients"] == 4 * 2 * 4 * said.costs["mlp_256"].parameters
+
+
+def test_checkpoints_are_as_large_as_those_of_a_run(hpcfl):
+    """The server's arrays lie in a zip file, and some are there only after the first round."""
+    settings = ["method.name=fedtgp", "method.server_epochs=2", "federation.rounds=3"]
+    settings += ["data.samples_per_class=200", "runtime.checkpoint_disk=3"]
+    assert hpcfl("train", *(f"--set={s}" for s in settings), "--out", "run.h5").exit_code == 0
+    said = checkpoint_sizes(forecast(*settings))
+    assert said.clients == sum(path.stat().st_size for path in Path("run.h5.ckpt").glob("*.bin"))
+    (server,) = Path("run.h5.ckpt").glob("*.npz")
+    assert said.server == pytest.approx(server.stat().st_size, rel=0.3)
+    assert said.disk == 3 * said.clients + 2 * said.server
 
 
 def test_warnings():

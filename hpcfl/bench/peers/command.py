@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from hpcfl import __version__
 from hpcfl.bench.job import on_ranks, with_settings
 from hpcfl.bench.peers import programs
-from hpcfl.bench.peers.environments import REQUIREMENTS, Environment, make_environment
+from hpcfl.bench.peers.environments import REQUIREMENTS, Environment, last_line, make_environment
 from hpcfl.bench.peers.measurement import Measurement, measure
 from hpcfl.bench.peers.table import HPCFL, Row, count_lines, print_table
 from hpcfl.bench.peers.workloads import (
@@ -68,6 +69,9 @@ def bench_peers(
     made = {
         name: make_environment(name, Path(environments).absolute()) for name in REQUIREMENTS if name in names
     }
+    if system and "htfllib" in made:
+        versions = f"{htfllib_version(system)}, {made['htfllib'].versions}"
+        made["htfllib"] = replace(made["htfllib"], versions=versions)
     done = False
     for workload, dataset in zip(chosen, datasets, strict=True):
         with tempfile.TemporaryDirectory() as directory:
@@ -86,6 +90,15 @@ def find_htfllib(directory: str) -> Path:
     if not (system / "flcore" / "servers" / "servertgp.py").is_file():
         raise BadInput(f"--htfllib {directory}: no HtFLlib there (system/flcore/servers/servertgp.py)")
     return system
+
+
+def htfllib_version(system: Path) -> str:
+    """Returns the commit of HtFLlib, which has no releases, if its directory is a repository of git."""
+    commit = "unknown"
+    if (system.parent / ".git").exists() and shutil.which("git"):
+        given = ["git", "-C", str(system.parent), "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(given, capture_output=True, text=True).stdout.strip() or commit
+    return f"HtFLlib commit {commit}"
 
 
 def usable_peers(workload: Workload, wanted: Sequence[str], system: Path | None) -> list[str]:
@@ -154,5 +167,7 @@ class PeerRunner:
                 program.append(str(self.system))
                 variables.append(WHOLE_OBJECTS)
                 files = ["env", *variables, *python, *program, "files"]
-                subprocess.run(files, cwd=work, check=True, capture_output=True)
+                done = subprocess.run(files, cwd=work, capture_output=True, text=True)
+                if done.returncode:
+                    return Measurement(problem=f"cannot write the clients' files: {last_line(done)}")
             return measure([*python, *program], work, rounds, variables)

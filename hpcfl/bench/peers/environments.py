@@ -59,17 +59,20 @@ def make_environment(peer: str, directory: Path) -> Environment:
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
             shutil.rmtree(place, ignore_errors=True)
-            return Environment(python, problem=f"does not install: {lines[-1] if lines else 'no message'}")
-    versions = _versions(python, peer)
+            return Environment(python, problem=f"does not install: {last_line(done)}")
+    names = ["torch"] if peer == "htfllib" else [REQUIREMENTS[peer][0].partition("[")[0], "torch"]
+    program = f"from importlib.metadata import version; print(*map(version, {names!r}))"
+    done = subprocess.run([str(python), "-c", program], capture_output=True, text=True)
+    if done.returncode or len(numbers := done.stdout.split()) != len(names):
+        shutil.rmtree(place, ignore_errors=True)
+        return Environment(python, problem=f"does not start: {last_line(done)}")
+    versions = ", ".join(f"{name} {number}" for name, number in zip(names, numbers, strict=True))
     mark.write_text(json.dumps({"wanted": wanted, "versions": versions}))
     return Environment(python, versions)
 
 
-def _versions(python: Path, peer: str) -> str:
-    """Returns the versions of the simulator and of torch, as `flwr 1.2, torch 2.13.0`."""
-    names = ["torch"] if peer == "htfllib" else [REQUIREMENTS[peer][0].partition("[")[0], "torch"]
-    program = f"from importlib.metadata import version; print(*map(version, {names!r}))"
-    done = subprocess.run([str(python), "-c", program], capture_output=True, text=True, check=True)
-    return ", ".join(f"{name} {number}" for name, number in zip(names, done.stdout.split(), strict=True))
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Returns the last line that a program printed."""
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

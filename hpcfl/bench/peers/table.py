@@ -13,10 +13,11 @@ from rich.table import Table
 
 from hpcfl.bench.peers.measurement import Measurement
 from hpcfl.bench.peers.workloads import Prepared
-from hpcfl.utils.formatting import console, format_memory, plural
+from hpcfl.utils.formatting import console, plural
 
 HPCFL = "hpcfl"
 RATIOS = ("seconds", "CPU seconds", "start-up", "memory", "lines")
+FIGURES = ("s/round", "CPU s/round", "clients/s", "start-up s", "memory MiB", "lines")
 TICK = 0.001
 """Least CPU seconds that a ratio is made of."""
 
@@ -38,7 +39,7 @@ class Row:
 
 
 def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int, own: Row) -> None:
-    """Prints medians over repeats; ratios to `own` are medians of ratios, with the least and the most."""
+    """Prints medians over repeats, with the least and the most; first ratios to `own`."""
     workload, screen = prepared.workload, console()
     load = "/".join(f"{each:.1f}" for each in os.getloadavg())
     lasts = f"{plural(workload.rounds, 'round')}, {plural(len(own.repeats), 'repeat')}"
@@ -47,19 +48,26 @@ def print_table(prepared: Prepared, rows: Mapping[str, Row], ranks: int, own: Ro
         f"batch {workload.batch_size}, 1 epoch, {prepared.dataset}; {lasts}; "
         f"hpcfl on {ranks} ranks, the others with {plural(ranks - 1, 'worker')} or threads; load {load}"
     )
-    table = Table(f"÷ {own.name}, then itself", box=None, pad_edge=False)
-    for head in (*RATIOS, "s/round", "CPU s", "clients/s", "start", "memory", "lines"):
-        table.add_column(head, justify="right")
+    compared, absolute = _table(f"÷ {own.name}", RATIOS), _table("itself", FIGURES)
     for row in rows.values():
         if row.problem:
-            table.add_row(row.name, "failed")
+            compared.add_row(row.name, "failed")
         else:
-            table.add_row(row.name, *ratios(row, own), *figures(row, workload.participants))
-    screen.print(table)
+            compared.add_row(row.name, *ratios(row, own))
+            absolute.add_row(row.name, *figures(row, workload.participants))
+    for table in (compared, absolute):
+        screen.print(table)
     screen.print("; ".join(row.versions for row in rows.values() if row.versions))
     for row in rows.values():
         if row.problem:
             screen.print(f"{row.name}: {row.problem}")
+
+
+def _table(first: str, heads: Sequence[str]) -> Table:
+    table = Table(first, box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right")
+    return table
 
 
 def ratios(row: Row, own: Row) -> list[str]:
@@ -77,21 +85,21 @@ def ratios(row: Row, own: Row) -> list[str]:
 
 
 def figures(row: Row, participants: int) -> list[str]:
-    """Returns a simulator's own figures, medians over repeats."""
-    seconds = median(each.round_seconds for each in row.repeats)
+    """Returns a simulator's own figures."""
+    seconds = [each.round_seconds for each in row.repeats]
     return [
-        f"{seconds:.3f}",
-        f"{median(each.cpu_seconds for each in row.repeats):.3f}",
-        f"{participants / seconds:.0f}",
-        f"{median(each.start_seconds for each in row.repeats):.1f} s",
-        format_memory(median(each.peak_bytes for each in row.repeats)),
+        spread(seconds, 3),
+        spread([each.cpu_seconds for each in row.repeats], 3),
+        spread([participants / each for each in seconds], 1),
+        spread([each.start_seconds for each in row.repeats], 1),
+        spread([each.peak_bytes / 2**20 for each in row.repeats], 0),
         str(row.lines),
     ]
 
 
-def spread(values: Sequence[float]) -> str:
-    """Returns the median of ratios, with the least and the most."""
-    least, middle, most = (f"{value:.2f}" for value in (min(values), median(values), max(values)))
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Returns the median, with the least and the most."""
+    least, middle, most = (f"{value:.{digits}f}" for value in (min(values), median(values), max(values)))
     return middle if least == most else f"{middle} ({least}–{most})"
 
 

@@ -1,5 +1,8 @@
 """FedAvg and FedProto by fluke, in one process."""
 
+import load_torchvision  # noqa: F401  # before fluke, which needs it
+
+# isort: split
 import torch
 from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG

@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import load_torchvision  # noqa: F401  # before HtFLlib, which needs it
 import numpy as np
 import torch
 from task import Classifier, ClientData, read_task, report
