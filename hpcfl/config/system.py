@@ -55,7 +55,7 @@ class SystemConfig(Section):
     radio_watts: Quantity | None = None
     """Watts of a device while it sends or receives; likewise."""
     table: str | None = None
-    """CSV file with the column client and any of the six above: values of single clients."""
+    """CSV file with the column client, and any of the six above or availability: values of single clients."""
     availability: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a client can be selected in a round."""
     trace: str | None = None

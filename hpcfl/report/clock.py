@@ -28,7 +28,7 @@ from hpcfl.plan.trained_networks import TrainedNetworks
 from hpcfl.report.logged_bytes import LoggedBytes
 from hpcfl.report.runs import describe_target, state_of
 from hpcfl.system.clock import Clock
-from hpcfl.system.events import Round
+from hpcfl.system.events import Round, Status
 from hpcfl.utils.files import move_into_place, temporary_path
 from hpcfl.utils.formatting import console, format_percent, plural
 from hpcfl.utils.hdf5_create import hdf5_bytes
@@ -72,6 +72,8 @@ def print_clock(
 def with_clock(run: Run, profile: str | None, settings: Sequence[str]) -> tuple[Run, bool]:
     """Returns a log with the virtual clock of these devices, and whether its bytes by client are exact."""
     _check_waits(run.config.system, f"{run.path} did not wait for all")
+    if run.config.system.profile != "off" and (run["/virtual/status"] == Status.UNAVAILABLE).any():
+        raise BadInput(f"{run.path}: clients were not available in some rounds")
     config = _new_config(run.config, profile, settings)
     _check_waits(config.system, "hpcfl clock is for rounds that wait for all; train a run")
     plan = plan_run(config)
@@ -80,6 +82,8 @@ def with_clock(run: Run, profile: str | None, settings: Sequence[str]) -> tuple[
             raise BadInput(f"{run.path} is a run with other content of the same name ({what})")
     rows, exact = _rows(run, plan)
     assert plan.system is not None
+    if (plan.system.devices.availability_M < 1).any():
+        raise BadInput("system.table has clients that are not always available: train a run")
     values = {path: np.array([row[path] for row in rows]) for path in (rows[0] if rows else {})}
     values |= device_values(plan.system.devices)
     datasets = run.datasets | {

@@ -27,6 +27,7 @@ class Devices:
     latency_M: np.ndarray
     watts_M: np.ndarray
     radio_watts_M: np.ndarray
+    availability_M: np.ndarray
 
     def seconds(self, bytes_down_M: np.ndarray, flops_M: np.ndarray, bytes_up_M: np.ndarray) -> Seconds:
         """Returns how long each part of a round takes; who sends and receives nothing has no latency."""

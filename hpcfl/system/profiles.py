@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcfl.config.system import Quantity, SystemConfig
 
-QUANTITIES = ("speed", "up", "down", "latency", "watts", "radio_watts")
+QUANTITIES = ("speed", "up", "down", "latency", "watts", "radio_watts", "availability")
 """The properties of a device, in the units of the configuration."""
 IDEAL: dict[str, Quantity] = {
     "speed": float("inf"),

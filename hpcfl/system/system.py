@@ -30,7 +30,7 @@ class System:
     def available_M(self, t: int) -> np.ndarray:
         """Returns which clients can be selected in round t (from 0)."""
         uniform_M = uniforms(key(self.seed, "system available", t), self.clients, 1)[:, 0]
-        available_M: np.ndarray = uniform_M < self.config.availability
+        available_M: np.ndarray = uniform_M < self.devices.availability_M
         if self.trace is not None:
             available_M &= available_in_trace(self.trace, t, len(self.clients))
         return available_M

@@ -90,6 +90,7 @@ def _property(file: str, row: dict[str, str], name: str) -> float:
         value = float(row[name])
     except ValueError:
         value = float("nan")
-    if not (0 < value < 1e30 or (value == 0 and name in ("latency", "watts", "radio_watts"))):
+    most = 1.0 if name == "availability" else 1e30
+    if not 0 <= value <= most or (value == 0 and name in ("speed", "up", "down")):
         raise BadInput(f"system.table = {file!r}: line {row['']}: {name} = {row[name]!r} is no such number")
     return value

@@ -37,7 +37,7 @@ def assert_same_results(one: Run, other: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedtgp", "fedgen", "fedsap-ssl", "anchor", "local"])
+@pytest.mark.parametrize("method", CATALOGUE)
 def test_with_infinitely_fast_devices_and_links_results_are_those_without_a_system(hpcfl, method):
     settings = [*FEW, f"method.name={method}", *OWN.get(method, [])]
     without = train_log(hpcfl, *settings)

@@ -40,7 +40,7 @@ VALIDATION = [
 
 DEVICES = [
     *("system.speed={median=10.0, sigma=0.6}", "system.watts=4.0", "system.radio_watts=2.0"),
-    *("system.down={median=36.0, sigma=0.8}", "system.late=keep"),
+    "system.down={median=36.0, sigma=0.8}",
 ]
 """Devices of no profile, because the numbers of a profile may change, and with them what is kept."""
 
@@ -157,11 +157,16 @@ CASES = {
     "deadline": [
         *(*FEW, "federation.participation=6", "federation.rounds=5", "method.aggregate=ppa"),
         *(*DEVICES, "system.latency={median=1.0, sigma=1.0}", "system.up={median=11.0, sigma=0.8}"),
-        *("system.deadline=0.8", "system.failure=0.2", "system.availability=0.8"),
+        *("system.deadline=0.8", "system.failure=0.2", "system.availability=0.8", "system.late=keep"),
     ],
     "over-selection": [
         *(*FEW, "federation.participation=4", "federation.rounds=4", "method.name=fedkd", "system.extra=3"),
-        *(*DEVICES, "system.latency=0.04", "system.up={median=1.0, sigma=1.0}"),
+        *(*DEVICES, "system.latency=0.04", "system.up={median=1.0, sigma=1.0}", "system.late=keep"),
+    ],
+    "late uploads dropped": [
+        *(*FEW, "federation.participation=5", "federation.rounds=5", "method.name=fedgen"),
+        *(*DEVICES, "system.latency={median=1.0, sigma=1.0}", "system.up={median=11.0, sigma=0.8}"),
+        *("system.deadline=2.0", "system.extra=3", "system.failure=0.1", "system.late=drop"),
     ],
     "diverging": [*SAVED, "federation.clients=3", "train.lr=1e30", "federation.rounds=2"],
 }

@@ -76,6 +76,20 @@ def test_bad_input_is_refused_in_one_sentence(hpcfl, arguments, says):
     assert done.output.count("\n") == 1
 
 
+def test_clients_that_a_table_calls_unavailable_at_times_are_refused(hpcfl):
+    Path("d.csv").write_text("client,availability\n3,0.1\n")
+    settings = options("system.profile=lan", "system.table=d.csv")
+    assert hpcfl("train", "--out", "without.h5", *SHORT).exit_code == 0
+    assert hpcfl("train", "--out", "with.h5", *SHORT, *settings).exit_code == 0
+    for log, given, says in (
+        ("without.h5", settings[1:], "system.table has clients that are not always available: train a run"),
+        ("with.h5", [], "with.h5: clients were not available in some rounds"),
+    ):
+        done = hpcfl("clock", log, "--profile=lan", *given)
+        assert done.exit_code == 2
+        assert done.output == f"hpcfl: {says}\n"
+
+
 def test_a_run_with_a_deadline_or_other_data_is_refused(hpcfl):
     assert hpcfl("train", "--out", "run.h5", *SHORT, "--set=system.deadline=9.0").exit_code == 0
     done = hpcfl("clock", "run.h5", "--profile=lan")

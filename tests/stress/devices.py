@@ -224,7 +224,7 @@ def report(
         seconds = []
         for known in (same, others):
             speed = sum(size for size, _ in known) / sum(taken for _, taken in known) / 1e9
-            values = [np.array([each]) for each in (speed, up, down, latency, np.nan, 0.0)]
+            values = [np.array([each]) for each in (speed, up, down, latency, np.nan, 0.0, 1.0)]
             parts = Devices(*values).seconds(
                 *(np.array([float(n)]) for n in (sent[0], sizes[network], sent[1]))
             )

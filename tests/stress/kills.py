@@ -1,6 +1,6 @@
 """Kills runs at random instants, continues them, and compares what they end with with an undisturbed run.
 
-tools/test --stress kills --seed 0 --count 100 [--mpi mpich|openmpi]
+tools/test --stress kills --seed 0 --count 100 [--mpi mpich|openmpi] [--run "*late*"]
 
 A kill is `kill -9` of any rank or of mpirun, at any time from the start-up on. A run is killed up to four
 times, each time continued by the same command on another number of ranks; at its end every `result` of its
@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from hpcfl.bench.job import ranks_under
@@ -39,6 +40,12 @@ RUNS = {
     for name, own in METHODS.items()
     for share in SHARES
 }
+PHONES = (*SETTINGS, SHARES[0], "system.profile=phones", "system.latency={median=1.0, sigma=1.0}")
+RUNS |= {
+    "late uploads kept": (*PHONES, "system.deadline=1.0", "system.late=keep", "method.aggregate=ppa"),
+    "late uploads dropped": (*PHONES, "system.deadline=1.0", "system.extra=3", "method.name=fedgen"),
+}
+"""Checkpoints hold late uploads, and who still works on an earlier round."""
 LIMIT = 15.0
 """Seconds within which all ranks of a killed run must be gone."""
 LONGEST = 180.0
@@ -98,14 +105,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--mpi", choices=sorted(LAUNCHERS))
+    parser.add_argument("--run", default="*", help="only runs whose name has this pattern")
     asked = parser.parse_args(arguments)
+    runs = {name: settings for name, settings in RUNS.items() if fnmatch(name, asked.run)}
+    if not runs:
+        parser.error(f"--run {asked.run}: there is no such run among {', '.join(RUNS)}")
     rng = random.Random(asked.seed)
     hits: Counter[str] = Counter()
     failed = number = 0
     with tempfile.TemporaryDirectory() as directory:
         while hits.total() < asked.count:
             mpi = asked.mpi or rng.choice(sorted(LAUNCHERS))
-            name, settings = rng.choice(list(RUNS.items()))
+            name, settings = rng.choice(list(runs.items()))
             alone = Path(directory) / f"{name}.h5"
             if not alone.exists():
                 finish(Federation("mpich", 3, alone, *settings))

@@ -22,7 +22,9 @@ UNIT_LINK, UNIT_SPEED = 8e-6, 1e-9
 def devices(latency_M: list[int]) -> Devices:
     clients = len(latency_M)
     one, speed = np.full(clients, UNIT_LINK), np.full(clients, UNIT_SPEED)
-    return Devices(speed, one, one, np.array(latency_M, dtype=float), speed * np.nan, speed * 0)
+    return Devices(
+        speed, one, one, np.array(latency_M, dtype=float), speed * np.nan, speed * 0, np.ones(clients)
+    )
 
 
 def test_the_units_are_exact():
@@ -144,7 +146,8 @@ def test_the_clock_is_a_plain_event_simulation(system):
 def test_infinitely_fast_devices_are_always_in_time(system):
     _, latency_M, wanted, all_rounds, gone = system
     clients = len(latency_M)
-    fast = Devices(*[np.full(clients, np.inf)] * 3, *[np.zeros(clients)] * 3)
+    fastest, none, always = np.full(clients, np.inf), np.zeros(clients), np.ones(clients)
+    fast = Devices(fastest, fastest, fastest, none, none, none, always)
     clock = Clock(System(SystemConfig(profile="ideal", deadline=1e-9), 0, fast, None), wanted)
     for t, round_ in enumerate(all_rounds):
         closed = clock.close(t, round_, gone[t])

@@ -66,6 +66,7 @@ def test_a_key_that_is_set_replaces_that_of_the_profile_and_a_table_replaces_bot
         ("client,speed\n0,1\n0,2\n", "client 0 is there twice"),
         ("client,speed\n0,fast\n", "line 2: speed = 'fast' is no such number"),
         ("client,up\n0,0\n", "line 2: up = '0' is no such number"),
+        ("client,availability\n0,1.5\n", "line 2: availability = '1.5' is no such number"),
         ("client,up\n0\n", "line 2 has not 2 columns"),
         ("", "has no column 'client'"),
         (None, "cannot read it: No such file"),
@@ -88,6 +89,20 @@ def test_availability_and_failure_have_their_probabilities_and_change_from_round
         assert system.failure_M(t)[fails_M].mean() == pytest.approx(0.5, abs=0.05)
         assert (system.available_M(t) != system.available_M(t + 1)).any()
         np.testing.assert_array_equal(system.available_M(t), system.available_M(t))
+
+
+def test_a_table_gives_single_clients_an_availability(tmp_path):
+    (tmp_path / "d.csv").write_text("client,availability,speed\n0,0,\n1,1,\n2,0.2,\n3,,5\n")
+    config = SystemConfig(profile="ideal", availability=0.6, table=str(tmp_path / "d.csv"))
+    system, without = (
+        make_system(each, 0, NAMES[:5]) for each in (config, config.model_copy(update={"table": None}))
+    )
+    assert system is not None
+    assert without is not None
+    found_TM = np.array([system.available_M(t) for t in range(1000)])
+    assert found_TM.mean(0) == pytest.approx([0, 1, 0.2, 0.6, 0.6], abs=0.05)
+    others_TM = np.array([without.available_M(t) for t in range(1000)])
+    np.testing.assert_array_equal(found_TM[:, 3:], others_TM[:, 3:])
 
 
 def test_a_trace_says_in_which_rounds_a_client_can_be_selected(tmp_path):
