@@ -156,7 +156,13 @@ class FedMps(Algorithm):
         return {name: means.prototypes() for name, means in self.means.items()}
 
     def predict_by_download(self, client: int, z_ND: Tensor, download: Payload) -> Mapping[str, Tensor]:
-        return {"global": nearest_N(unit(z_ND), class_rows(download, "high"), False)} if download else {}
+        if not download:
+            return {}
+        high = class_rows(download, "high")
+        if self.options.own_classes:
+            owned_K = to_device(torch.from_numpy(self.plan.class_counts_MK[client] > 0), self.device)
+            high = ClassRows(high.value_KD, high.present_K & owned_K)
+        return {"global": nearest_N(unit(z_ND), high, False)}
 
     def client_flops(self, client: int) -> float:
         """Returns the FLOPs of comparing all 2B anchors of each batch on both levels."""

@@ -87,6 +87,8 @@ class FedMpsOptions(Section):
     """Epochs over the uploaded prototypes per round."""
     server_batch: Count = 4
     """Uploaded prototypes per step of the server's Adam."""
+    own_classes: bool = False
+    """Whether inference by prototypes considers only the client's own classes."""
 
 
 class MutualOptions(ClippedOptions):

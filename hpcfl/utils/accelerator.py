@@ -64,7 +64,10 @@ def select(device: torch.device) -> None:
 
 def synchronise(device: torch.device) -> None:
     """Waits until the device has finished its work."""
-    _call(device.type, "synchronize")
+    if device.type == "mps":  # there is one, and its function takes no argument
+        torch.mps.synchronize()
+    else:
+        _call(device.type, "synchronize", device)
 
 
 def seed(device: torch.device, key: int) -> None:
@@ -103,6 +106,11 @@ def peak_memory(device: torch.device) -> int | None:
     """Returns the most bytes that torch has had in use on the device; None if torch cannot say."""
     peak = _call(device.type, "max_memory_allocated", device)
     return None if peak is None else int(peak)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Lets `peak_memory` begin again."""
+    _call(device.type, "reset_peak_memory_stats", device)
 
 
 @cache

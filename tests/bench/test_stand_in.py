@@ -84,6 +84,24 @@ def test_what_is_not_waited_for_is_garbage(devices):
     assert counts.syncs == 1, "one wait for all"
 
 
+def test_one_device_is_waited_for_and_not_the_current_one(devices):
+    one, other = (torch.full((3,), 2.0, device=device).to("cpu", non_blocking=True) for device in devices)
+    accelerator.synchronise(devices[1])
+    assert (one.tolist() == [2.0] * 3, other.tolist() == [2.0] * 3) == (False, True)
+    accelerator.synchronise(devices[0])
+    assert one.tolist() == [2.0] * 3
+
+
+def test_the_peak_of_memory_begins_again(devices):
+    device = devices[0]
+    held, more = torch.zeros(1000, device=device), torch.zeros(9000, device=device)
+    del more
+    before = accelerator.peak_memory(device) or 0
+    accelerator.reset_peak_memory(device)
+    after = accelerator.peak_memory(device) or 0
+    assert before - 36000 >= after >= held.nbytes
+
+
 def plan(*settings: str):
     return device._plan(None, ["method.name=fedproto", *settings])
 

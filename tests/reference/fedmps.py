@@ -32,10 +32,18 @@ class FedMps(Replica):
     """CE + α·high + β·low + γ·soft; `low_features` is the width of the lower level."""
 
     def __init__(
-        self, clients: Federation, *, low_features: int, high=1.0, low=0.2, soft=5.0, server_lr=0.001
+        self,
+        clients: Federation,
+        *,
+        low_features: int,
+        high=1.0,
+        low=0.2,
+        soft=5.0,
+        server_lr=0.001,
+        own_classes=False,
     ):
         super().__init__(clients)
-        self.width, self.lr = low_features, server_lr
+        self.width, self.lr, self.own_classes = low_features, server_lr, own_classes
         self.weight = {"high": high, "low": low, "soft": soft}
         self.server = deepcopy(clients.networks[0].head)
         self.known: dict[str, dict[int, Tensor]] = {"high": {}, "low": {}, "soft": {}}
@@ -109,7 +117,9 @@ class FedMps(Replica):
 
     def results(self) -> dict[str, Any]:
         def nearest(i: int, z: Tensor) -> Tensor:
-            classes = sorted(self.known["high"])
+            classes = [
+                j for j in sorted(self.known["high"]) if self.clients.count(i, j) or not self.own_classes
+            ]
             centre = torch.stack([self.known["high"][j] for j in classes])
             return torch.tensor(classes)[torch.cdist(normalize(z), centre).argmin(1)]
 

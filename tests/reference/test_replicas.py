@@ -170,6 +170,7 @@ CASES = [
     Case("feddistill", {"term": "logits", "weight": 0.1}),
     Case("fedgen", {"noise": 3, "server_steps": 4, "server_lr": 1e-4}, NETWORKS),
     Case("fedmps", {"low_features": 20, "server_lr": 1e-4}, TWO_EPOCHS),
+    Case("fedmps", {"low_features": 20, "server_lr": 1e-4, "own_classes": True}),
     Case("fml", {"auxiliary": "resnet4", "alpha": 0.3, "beta": 0.6, "clip_norm": 2.0}, TWO_EPOCHS),
     Case("fml", {"auxiliary": "cnn", "published": True}, [*TWO_EPOCHS, *HABITS]),
     Case(

@@ -19,7 +19,7 @@ from torch.utils import backend_registration
 
 from hpcfl.bench.stand_in import tensor
 from hpcfl.bench.stand_in.counts import MEMORY, NAME, Counts, counted, counts
-from hpcfl.bench.stand_in.host_memory import pin_memory, synchronize
+from hpcfl.bench.stand_in.host_memory import pin_memory, synchronise
 from hpcfl.bench.stand_in.tensor import StandInTensor, current_device, index_of, run, set_device
 from hpcfl.utils import accelerator
 
@@ -67,10 +67,11 @@ def _functions() -> SimpleNamespace:
         get_rng_state=lambda device=None: torch.empty(0, dtype=torch.uint8),
         set_rng_state=lambda state, device=None: None,
         get_amp_supported_dtype=lambda: [torch.bfloat16],
-        synchronize=synchronize,
+        synchronize=lambda device=None: synchronise(index_of(device)),
         empty_cache=lambda: None,
         mem_get_info=lambda device=None: (MEMORY - counts.allocated[index_of(device)], MEMORY),
         max_memory_allocated=lambda device=None: counts.peak[index_of(device)],
+        reset_peak_memory_stats=lambda device=None: counts.reset_peak(index_of(device)),
         get_device_properties=lambda device=None: SimpleNamespace(
             name="stand-in", uuid=f"stand-in-{index_of(device)}"
         ),

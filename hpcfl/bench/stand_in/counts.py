@@ -40,6 +40,9 @@ class Counts:
         self.syncs += 1
         self.waits[operation] += 1
 
+    def reset_peak(self, device: int) -> None:
+        self.peak[device] = self.allocated[device]
+
     def __add__(self, other: Counts) -> Counts:
         done = {each: getattr(self, each) + getattr(other, each) for each in NUMBERS}
         return Counts(**done, waits=self.waits + other.waits)

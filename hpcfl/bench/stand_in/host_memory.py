@@ -9,26 +9,26 @@ from torch import Tensor
 
 from hpcfl.bench.stand_in.counts import NAME, counts
 
-_pending: list[tuple[Tensor, Tensor]] = []
-"""Host tensors that are not filled yet, and what they will hold."""
+_pending: dict[int, list[tuple[Tensor, Tensor]]] = {}
+"""By device: host tensors that are not filled yet, and what they will hold."""
 _pinned: set[int] = set()
 """The addresses of pinned host memory."""
 
 
-def fill_later(into: Tensor, value: Tensor) -> None:
+def fill_later(into: Tensor, value: Tensor, device: int) -> None:
     """Fills a host tensor when the device is waited for."""
-    _pending.append((into, value))
+    _pending.setdefault(device, []).append((into, value))
 
 
-def to_host(new: Tensor, later: bool) -> Tensor:
-    """Returns the copy on the host; without waiting it is filled by `synchronize`."""
+def to_host(new: Tensor, later: bool, device: int) -> Tensor:
+    """Returns the copy on the host; without waiting it is filled by `synchronise`."""
     counts.bytes_out += new.nbytes
     if not later:
         counts.wait("copy to the host")
         return new
     into = torch.empty_like(new)
     into.view(torch.uint8).fill_(0xA5) if into.dim() and into.is_contiguous() else into.fill_(1)
-    fill_later(into, new)
+    fill_later(into, new, device)
     return into
 
 
@@ -44,12 +44,11 @@ def is_pinned(host: Tensor) -> bool:
     return host.untyped_storage().data_ptr() in _pinned
 
 
-def synchronize(device: object = None) -> None:
-    """Waits for the device: what was copied without waiting is there."""
+def synchronise(device: int) -> None:
+    """Waits for a device: what was copied from it without waiting is there."""
     counts.wait("synchronize")
-    for into, value in _pending:
+    for into, value in _pending.pop(device, []):
         into.copy_(value)
-    _pending.clear()
 
 
 def pin_memory(host: Tensor, device: object = None) -> Tensor:

@@ -200,7 +200,7 @@ def _copy(op: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> An
         if target == source.device:
             counts.kernels += 1
         elif target.type == "cpu":
-            return to_host(new, later)
+            return to_host(new, later, source.index)
         else:
             from_host(source, later)
         return StandInTensor(new, target)
@@ -211,7 +211,7 @@ def _copy(op: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> An
     elif into.device.type == "cpu":
         counts.bytes_out += source.raw.nbytes
         if later and is_pinned(into):
-            fill_later(into.detach(), source.raw.to(into.dtype, copy=True))
+            fill_later(into.detach(), source.raw.to(into.dtype, copy=True), source.index)
             return into
         counts.wait("copy to the host")
     elif source.dim() or source.device.type != "cpu":
