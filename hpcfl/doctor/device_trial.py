@@ -25,7 +25,7 @@ from hpcfl.plan.machine import machine_like_here
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.runtime.exit_handling import DONE, FAILED
 from hpcfl.utils import accelerator
-from hpcfl.utils.formatting import format_bytes
+from hpcfl.utils.formatting import format_memory
 
 METHODS = ("fedproto", "fedtgp", "lg-fedavg")
 SHORT = ["federation.rounds=2", "federation.clients=4", "data.samples_per_class=100", "partition.alpha=1.0"]
@@ -58,7 +58,7 @@ def _findings(device: torch.device, settings: Sequence[str], directory: Path) ->
         )
         return
     kind, number = accelerator.find_accelerators(device.type)
-    free = format_bytes(accelerator.free_memory(device))
+    free = format_memory(accelerator.free_memory(device))
     has_float64, has_graphs = accelerator.has_float64(device), accelerator.has_graphs(kind)
     yield ok("accelerator", f"{accelerator.name(device)}: {number} × {kind}, {free} free")
     yield ok(
@@ -109,7 +109,7 @@ def _memory(device: torch.device, plan: RunPlan) -> Finding:
     counted = costs(*dims, plan.config.train.batch_size, plan.config.runtime.inference_batch)
     machine = machine_like_here(1, 1, 1, None, None, None)
     said = Forecast(plan, counted, machine, (0, 0)).device_memory(0).total - CUDA_CONTEXT_BYTES
-    detail = f"at most {format_bytes(peak)} in use by tensors, hpcfl plan says {format_bytes(said)}"
+    detail = f"at most {format_memory(peak)} in use by tensors, hpcfl plan says {format_memory(said)}"
     return ok("memory", detail)
 
 
