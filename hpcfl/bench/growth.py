@@ -20,7 +20,7 @@ from hpcfl.checkpoint.store import checkpoint_directory
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput, RunFailed
 from hpcfl.log.reader import read_log
-from hpcfl.utils.formatting import console, format_bytes, plural
+from hpcfl.utils.formatting import console, format_bytes, format_memory, plural
 
 SAMPLES = 80
 """Of a client; three quarters are for training."""
@@ -150,8 +150,8 @@ def print_costs(costs: Mapping[int, Cost]) -> None:
 
 def _words(cost: Cost) -> list[str]:
     milliseconds = [f"{1000 * value:.2f}" for value in (cost.seconds, cost.cpu_seconds)]
-    nbytes = [format_bytes(value) for value in (cost.memory, cost.log, cost.checkpoint)]
-    return [*milliseconds, *nbytes, f"{cost.start:.1f} s"]
+    files = [format_bytes(value) for value in (cost.log, cost.checkpoint)]
+    return [*milliseconds, format_memory(cost.memory), *files, f"{cost.start:.1f} s"]
 
 
 def _slopes(costs: Mapping[int, Cost]) -> list[str]:
@@ -161,5 +161,5 @@ def _slopes(costs: Mapping[int, Cost]) -> list[str]:
         name: (value - asdict(costs[first])[name]) / (last - first)
         for name, value in asdict(costs[last]).items()
     }
-    nbytes = [format_bytes(by_name[name]) for name in ("memory", "log", "checkpoint")]
-    return [*nbytes, f"{1000 * by_name['start']:.2f} ms"]
+    files = [format_bytes(by_name[name]) for name in ("log", "checkpoint")]
+    return [format_memory(by_name["memory"]), *files, f"{1000 * by_name['start']:.2f} ms"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -20,6 +22,8 @@ from hpcfl.utils.standard_input import read_standard_input
 Source = str | Path | Mapping[str, Any] | Config | None
 """What describes a run: a file, the name of a shipped one, tables, a checked configuration."""
 STANDARD_INPUT = ("-", "/dev/stdin")
+DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Files of a process: what a shell opened for it, as in `hpcfl train <(…)`."""
 REPLACED = {"models.list": ("group",), "models.group": ("list", "weights")}
 """Settings that take the place of other keys of [models]."""
 MAX_DEPTH = 50
@@ -39,12 +43,12 @@ def load_config(source: Source = None, settings: Sequence[str] = (), said_as: st
     elif isinstance(source, Mapping):
         _check_extremes(source, "configuration")
         tables = _nested_tables(source)
-    elif is_standard_input(source):
-        tables = standard_input_tables()
+    elif source is not None and is_read_once(source):
+        tables = tables_read_once(source)
     else:
         tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
     if isinstance(tables.get("block"), list):
-        is_named = isinstance(source, str | Path) and not is_standard_input(source)
+        is_named = isinstance(source, str | Path) and not is_read_once(source)
         what, name = (source, source) if is_named else ("this configuration", "FILE")
         raise BadInput(f"{what} is a study: hpcfl study run {name}")
     if isinstance(settings, str):
@@ -54,13 +58,24 @@ def load_config(source: Source = None, settings: Sequence[str] = (), said_as: st
     return check_tables(tables)
 
 
-def is_standard_input(source: Source) -> bool:
-    """Returns whether a configuration is to be read from standard input."""
-    return isinstance(source, str | Path) and str(source) in STANDARD_INPUT
+def is_read_once(source: Source) -> bool:
+    """Returns whether only one process can read a configuration: from standard input or from a pipe."""
+    if not isinstance(source, str | Path):
+        return False
+    return str(source) == "-" or str(source).startswith(DESCRIPTORS) or _is_pipe(source)
 
 
-def standard_input_tables() -> dict[str, Any]:
-    """Returns the tables that standard input has; a launcher gives it to rank 0 alone."""
+def _is_pipe(path: str | Path) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def tables_read_once(source: Source) -> dict[str, Any]:
+    """Returns the tables of standard input or of a pipe; a launcher gives it to rank 0 alone."""
+    if str(source) not in STANDARD_INPUT:
+        return parse_toml(read_text(Path(str(source))), str(source))
     try:
         text = read_standard_input().decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpcfl.comm.communicator import Communicator, ControlFlags, open_communicator
 from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
 from hpcfl.comm.serial import SerialCommunicator
-from hpcfl.config.loading import is_standard_input, load_config
+from hpcfl.config.loading import is_read_once, load_config
 from hpcfl.config.schema import Config
 from hpcfl.doctor.finding import Finding, ok, summary
 from hpcfl.doctor.startup_check import check_start
@@ -79,8 +79,8 @@ def _connect(
     timeout: StepTimeout,
 ) -> int:
     """Connects the ranks if possible, and runs the checks."""
-    if launcher is not None and is_standard_input(path):
-        raise BadInput(f"{path}: only rank 0 has standard input; give a file, or start doctor alone")
+    if launcher is not None and is_read_once(path):
+        raise BadInput(f"{path}: only rank 0 can read it; give a file, or start doctor alone")
     try:
         config: Config | Exception = check_method(load_config(path, settings))
     except Exception as problem:

@@ -26,7 +26,7 @@ from hpcfl.plan.machine import machine_like_here
 from hpcfl.runtime.devices import device_for, free_memory, set_up_torch
 from hpcfl.runtime.exit_handling import DONE, FAILED
 from hpcfl.utils import accelerator
-from hpcfl.utils.formatting import format_bytes
+from hpcfl.utils.formatting import format_memory
 
 METHODS = ("fedproto", "fedtgp", "lg-fedavg")
 SHORT = ["federation.rounds=2", "federation.clients=4", "data.samples_per_class=100", "partition.alpha=1.0"]
@@ -85,7 +85,7 @@ def _describe(runtime: RuntimeConfig, devices: list[torch.device]) -> Iterator[F
         return
     devices.append(device)
     kind, number = accelerator.find_accelerators(device.type)
-    free = format_bytes(accelerator.free_memory(device))
+    free = format_memory(accelerator.free_memory(device))
     has_float64, has_graphs = accelerator.has_float64(device), accelerator.has_graphs(kind)
     yield ok("accelerator", f"{accelerator.name(device)}: {number} × {kind}, {free} free")
     yield ok(
@@ -145,8 +145,8 @@ def _memory(peak: int | None, plan: RunPlan) -> Finding:
     needed = forecast.device_memory(0).total - CUDA_CONTEXT_BYTES
     kept = plan.data.x.nbytes + plan.data.y.nbytes + forecast.arena(0)  # where there is room
     detail = (
-        f"at most {format_bytes(peak)} in use by tensors; hpcfl plan says {format_bytes(needed)}, and "
-        f"{format_bytes(kept)} of data and states may be kept beside it"
+        f"at most {format_memory(peak)} in use by tensors; hpcfl plan says {format_memory(needed)}, and "
+        f"{format_memory(kept)} of data and states may be kept beside it"
     )
     if peak > MARGIN * (needed + kept) + LIBRARY_BYTES:
         return warning("memory", detail, "more than planned: tell the maintainers of hpcfl")

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hpcfl.comm.communicator import Communicator, open_communicator, open_guest
 from hpcfl.comm.launcher import OUTPUT_DELAY, Launcher, find_launcher, is_first_process
 from hpcfl.comm.serial import SerialCommunicator
-from hpcfl.config.loading import Source, is_standard_input, load_config, standard_input_tables
+from hpcfl.config.loading import Source, is_read_once, load_config, tables_read_once
 from hpcfl.engine.progress import ProgressLines, choose_display
 from hpcfl.engine.run import RunHooks, run_federation
 from hpcfl.errors import Refused
 from hpcfl.federation.run_plan import RunPlan, plan_run
-from hpcfl.log.existing_run import default_log_path
+from hpcfl.log.existing_run import COMMAND_NAMES, PYTHON_NAMES, default_log_path
 from hpcfl.runtime.devices import free_memory, preserve_torch_settings
 from hpcfl.runtime.exit_handling import BAD_INPUT, LauncherWatchdog, StopSignals, run_guarded
 from hpcfl.utils.files import absolute_path, preserve_working_directory
@@ -118,10 +118,14 @@ class TrainJob:
         embedding: Embedding | None = None,
     ):
         shared = embedding is not None and embedding.mpi_comm is not None
-        self.settings, self.said_as = settings, "--set " if embedding is None else "settings: "
+        self.source, self.settings, self.said_as = (
+            config,
+            settings,
+            "--set " if embedding is None else "settings: ",
+        )
         self.plan: RunPlan | Exception | None = None
-        """None: the configuration comes from standard input, which only rank 0 has."""
-        if not is_standard_input(config) or (find_launcher() is None and not shared):
+        """None: the configuration comes from standard input or a pipe, which only rank 0 reads."""
+        if not is_read_once(config) or (find_launcher() is None and not shared):
             self.plan = result_or_problem(lambda: self._make_plan(config), shared)
         self.out, self.fresh, self.embedding = Path(out) if out is not None else None, fresh, embedding
         self.is_server, self.log = False, Path()
@@ -136,7 +140,7 @@ class TrainJob:
     def _run(self, session: Session) -> int:
         self.is_server = session.comm.is_server
         if self.plan is None:
-            tables = standard_input_of_rank_0(session.comm)
+            tables = tables_of_rank_0(session.comm, self.source)
             self.plan = result_or_problem(lambda: self._make_plan(tables), shared=True)
         if isinstance(self.plan, RunPlan):
             self.log = absolute_path(self.out or default_log_path(self.plan.config))
@@ -145,16 +149,17 @@ class TrainJob:
             make_display=self.embedding.make_display if self.embedding else make_display,
             stop_requested=lambda: session.stop_requested,
             may_exit=self.embedding is None,
+            names=PYTHON_NAMES if self.embedding else COMMAND_NAMES,
         )
         return run_federation(session.comm, self.plan, self.out, self.fresh, hooks)
 
 
-def standard_input_of_rank_0(comm: Communicator) -> dict[str, Any]:
+def tables_of_rank_0(comm: Communicator, source: Source) -> dict[str, Any]:
     """Returns on all ranks the tables that rank 0 reads. Collective."""
     tables: dict[str, Any] = {}
     with comm.raise_on_all():
         if comm.is_server:
-            tables = standard_input_tables()
+            tables = tables_read_once(source)
     return comm.allgather_object(tables)[0]
 
 

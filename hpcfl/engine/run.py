@@ -19,7 +19,13 @@ from hpcfl.engine.messages import exit_out_of_time, failure_reason
 from hpcfl.engine.progress import ProgressLines
 from hpcfl.errors import BadInput, RunFailed
 from hpcfl.federation.run_plan import RunPlan
-from hpcfl.log.existing_run import ExistingRun, default_log_path, find_existing_run
+from hpcfl.log.existing_run import (
+    COMMAND_NAMES,
+    ExistingRun,
+    OptionNames,
+    default_log_path,
+    find_existing_run,
+)
 from hpcfl.log.heartbeat import HeartbeatThread
 from hpcfl.runtime.devices import set_up_torch
 from hpcfl.runtime.exit_handling import DONE, STOPPED
@@ -46,6 +52,8 @@ class RunHooks:
     """Whether the process may exit when a round cannot end before the time limit."""
     log_attributes: Mapping[str, str] = field(default_factory=dict)
     """Attributes of the log that name the study and the cell of this run."""
+    names: OptionNames = COMMAND_NAMES
+    """How messages name the options of the command or of `hpcfl.train`."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +83,13 @@ def run_federation(
             if display:
                 make_parents(name)
                 notes: list[str] = []
-                existing = find_existing_run(name, plan, fresh, notes.append)
+                existing = find_existing_run(name, plan, fresh, notes.append, hooks.names)
                 if not existing.finished:
                     lock.acquire()
                     CheckpointStore(checkpoint_directory(path)).check()
                     hooks.on_start()
                     # once more: now no other job writes it
-                    existing = find_existing_run(name, plan, fresh, lambda text: None)
+                    existing = find_existing_run(name, plan, fresh, lambda text: None, hooks.names)
                 for note in notes:  # after the lock: before, a run that is refused would promise something
                     display.print(note)
         if comm.allgather_object(existing.finished)[0]:

@@ -38,6 +38,7 @@ def create_log(
     """
     attributes = {
         "config": dump_config(plan.config),
+        "directory": str(plan.directory.absolute()),
         "method": ", ".join(f"{slot} {value}" for slot, value in plan.spec.slots().items()),
         "remarks": plan.spec.remarks(plan) or "",
         "seed": plan.config.seed,

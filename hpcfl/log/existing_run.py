@@ -22,13 +22,28 @@ from hpcfl.utils.hdf5_file import is_hdf5
 
 CHECKSUM = "checksum_"
 """The names of the attributes of a log that have checksums begin with this."""
-ANOTHER_RUN = "--fresh keeps it aside and runs again, or choose another --out"
 
 
 def default_log_path(config: Config) -> Path:
     """Returns a file name that is unique to the configuration."""
     method = config.method.name.replace(":", ".")
     return Path(f"{method}-{config.data.name}-{fingerprint(config)}.h5")
+
+
+@dataclass(frozen=True)
+class OptionNames:
+    """How messages name what a user may change."""
+
+    fresh: str = "--fresh"
+    out: str = "--out"
+
+    @property
+    def again(self) -> str:
+        return f"{self.fresh} keeps it aside and runs again"
+
+
+COMMAND_NAMES = OptionNames()
+PYTHON_NAMES = OptionNames("fresh=True", "out=")
 
 
 @dataclass(frozen=True)
@@ -39,9 +54,11 @@ class ExistingRun:
     log: Run | None = None
 
 
-def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[str], None]) -> ExistingRun:
+def find_existing_run(
+    path: Path, plan: RunPlan, fresh: bool, note: Callable[[str], None], names: OptionNames
+) -> ExistingRun:
     """Returns the state of this run; raises BadInput if `path` holds another run, or cannot be continued."""
-    config = plan.config
+    config, another = plan.config, f"{names.again}, or choose another {names.out}"
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BadInput(f"cannot write {path}: {path.parent} is not a directory that can be written to")
     if not os.path.lexists(path):
@@ -56,21 +73,21 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
         if not is_hdf5(path):  # it may be any file of the user's
             raise
         if not fresh:
-            raise BadInput(f"{error}; --fresh keeps it aside and runs again") from None
+            raise BadInput(f"{error}; {names.again}") from None
     if fresh:
         note(f"{path} will be kept under another name")
         return ExistingRun()
     rounds, more = old.config.federation.rounds, config.federation.rounds
     if change := difference(with_rounds(old.config, more), config):
-        raise BadInput(f"{path} is a run of another configuration ({change}); {ANOTHER_RUN}")
+        raise BadInput(f"{path} is a run of another configuration ({change}); {another}")
     if module := changed_module(old, plan.checksums):
-        raise BadInput(f"{path} is a run with other code: {module} has changed since; {ANOTHER_RUN}")
+        raise BadInput(f"{path} is a run with other code: {module} has changed since; {another}")
     if what := changed_content(old, plan.checksums):
-        raise BadInput(f"{path} is a run with other content of the same name ({what}); {ANOTHER_RUN}")
+        raise BadInput(f"{path} is a run with other content of the same name ({what}); {another}")
     if old.rounds_done > more:
         raise BadInput(f"federation.rounds = {more}: {path} has {plural(old.rounds_done, 'round')} already")
     if old.status == "finished" and rounds == more:
-        note(f"{path} is finished: {plural(old.rounds_done, 'round')}; --fresh keeps it aside and runs again")
+        note(f"{path} is finished: {plural(old.rounds_done, 'round')}; {names.again}")
         return ExistingRun(finished=True)
     if old.status == "finished" and rounds % config.log.evaluate_every:
         raise BadInput(
@@ -78,7 +95,7 @@ def find_existing_run(path: Path, plan: RunPlan, fresh: bool, note: Callable[[st
             f"(log.evaluate_every = {config.log.evaluate_every}), so that it cannot be extended"
         )
     if old.status == "diverged":
-        raise BadInput(f"{path} diverged in round {old.rounds_done}; --fresh keeps it aside and runs again")
+        raise BadInput(f"{path} diverged in round {old.rounds_done}; {names.again}")
     return ExistingRun(log=old)
 
 

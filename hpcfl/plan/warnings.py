@@ -26,5 +26,6 @@ def warnings(forecast: Forecast) -> list[str]:
             messages.append(f"{name} needs {format_memory(need)}, it has {format_memory(available)}")
     spare = len(forecast.workers) - forecast.plan.config.federation.per_round
     if spare > 0:
-        messages.append(f"{spare} of {len(forecast.workers)} workers have no client to train in a round")
+        have = "has" if spare == 1 else "have"
+        messages.append(f"{spare} of {len(forecast.workers)} workers {have} no client to train in a round")
     return messages

@@ -35,7 +35,9 @@ def print_report(
         print_line(f"passed over: {problem}")
     settings = make_settings(records.runs)
     verdict = make_verdict([series for setting in settings for series in setting.series])
-    report = Report(records, settings, verdict, one_line(title or records.study or "Report"), target)
+    report = Report(
+        records, settings, verdict, one_line(title or records.study or "Report"), Path(out), target
+    )
     report.tables[:0] = _published_tables(published, records, settings)
     files = replace_files(Path(out), "report", report.title, report.write)
     print_verdict(verdict)
@@ -66,10 +68,12 @@ class Report:
         settings: Sequence[Setting],
         verdict: Verdict,
         title: str,
+        out: Path,
         target: float | None = None,
     ) -> None:
+        """`out` is where the files will lie."""
         self.records, self.settings, self.verdict = records, settings, verdict
-        self.title, self.target = title, target
+        self.title, self.out, self.target = title, out.absolute(), target
         self.tables = make_tables(settings, verdict)
 
     def write(self, directory: Path) -> Iterator[str]:
@@ -108,7 +112,7 @@ class Report:
             tables=self.tables,
             figures=figures,
             toggles=[(label, style["gid"], style["color"]) for label, style in data.styles.items()],
-            runs=page_runs(self.records.runs, configs),
+            runs=page_runs(self.records.runs, configs, self.out),
             missing=missing,
             problems=self.records.problems,
         )

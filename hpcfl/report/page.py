@@ -6,9 +6,11 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -107,13 +109,11 @@ def headline(verdict: Verdict) -> list[str]:
     return lines or ["Not known."]
 
 
-def page_runs(records: Sequence[RunRecord], configs: Sequence[str]) -> list[PageRun]:
-    """Returns the runs as the page lists them; `configs` are the files of their configurations."""
+def page_runs(records: Sequence[RunRecord], configs: Sequence[str], directory: Path) -> list[PageRun]:
+    """Returns the runs as the page lists them; `configs` are the files of their configurations in DIR."""
     runs = []
     for record, config in zip(records, configs, strict=True):
         attributes = record.run.attributes
-        ranks = int(attributes.get("ranks", 1))
-        start = "" if ranks == 1 else f"mpirun -n {ranks} "
         machine = [f"{word}{attributes[name]}" for name, word in MACHINE.items() if name in attributes]
         versions = [
             f"{name.removeprefix('version_')} {v}" for name, v in attributes.items() if "version_" in name
@@ -121,7 +121,17 @@ def page_runs(records: Sequence[RunRecord], configs: Sequence[str]) -> list[Page
         runs.append(
             PageRun(
                 *(record.name, record.method, record.seeds, record.run.status, record.run.rounds_done),
-                *(f"{start}hpcfl train {config}", config, ", ".join(machine), ", ".join(versions)),
+                *(repeat_command(record, directory / config), config),
+                *(", ".join(machine), ", ".join(versions)),
             )
         )
     return runs
+
+
+def repeat_command(record: RunRecord, config: Path) -> str:
+    """Returns what repeats a run: from its own directory, where its relative paths begin, into a new log."""
+    attributes = record.run.attributes
+    ranks = int(attributes.get("ranks", 1))
+    go = f"cd {shlex.quote(known)} && " if (known := str(attributes.get("directory", ""))) else ""
+    start = "" if ranks == 1 else f"mpirun -n {ranks} "
+    return f"{go}{start}hpcfl train {shlex.quote(str(config))} --out {config.stem}-again.h5"

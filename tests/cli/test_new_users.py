@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import hpcfl as package
-from hpcfl.config.loading import load_config
+from hpcfl.config.loading import is_read_once, load_config
 from hpcfl.errors import BadInput
 from hpcfl.log.reader import read_log
 from hpcfl.runtime.lock import RunLock
 from hpcfl.utils.formatting import format_flops, format_memory, plural
-from tests.helpers.mpi import ROOT, Mpi
+from tests.helpers.mpi import ROOT, Mpi, mpich
 from tests.helpers.runs import SHORT, assert_equal_runs, options
 
 CONFIG = "federation.rounds = 2\ndata.samples_per_class = 100\n"
@@ -31,6 +32,24 @@ def test_a_configuration_from_standard_input(tmp_path, mpi: Mpi, source):
         assert done.returncode == 0, done.stderr
     assert read_log(tmp_path / "two.h5").rounds_done == 2
     assert_equal_runs(tmp_path / "alone.h5", tmp_path / "two.h5")
+
+
+def test_a_configuration_from_a_pipe(tmp_path, monkeypatch):
+    """What a shell opens for `hpcfl train <(…)` can be read once: rank 0 reads it for all."""
+    monkeypatch.setenv("PATH", f"{mpich().bin}:{os.environ['PATH']}")
+    (tmp_path / "c.toml").write_text(CONFIG)
+    for start, out in (("", "alone.h5"), ("mpirun -n 2 ", "two.h5")):
+        line = f"{start}hpcfl train <(cat c.toml) --out {out}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+        assert done.returncode == 0, done.stderr
+    assert read_log(tmp_path / "two.h5").rounds_done == 2
+    assert_equal_runs(tmp_path / "alone.h5", tmp_path / "two.h5")
+
+
+def test_a_pipe_with_a_name_is_read_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert all(map(is_read_once, (tmp_path / "pipe", "-", "/dev/stdin", "/dev/fd/63")))
+    assert not any(map(is_read_once, (tmp_path, "c.toml", "\0", {}, None)))
 
 
 def test_bad_input_on_standard_input_is_one_sentence(tmp_path, mpi: Mpi):
@@ -160,6 +179,19 @@ def test_another_configuration_names_both_ways_out(hpcfl):
     done = hpcfl("train", "--out", "run.h5", *SHORT, "--set", "train.lr=0.5")
     assert done.exit_code == 2
     assert done.output.endswith("--fresh keeps it aside and runs again, or choose another --out\n")
+
+
+def test_from_python_an_existing_log_names_arguments_and_not_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tables = {"federation.rounds": 1, "data.samples_per_class": 100}
+    package.train(tables, out="run.h5")
+    with pytest.raises(
+        BadInput, match=r"; fresh=True keeps it aside and runs again, or choose another out=$"
+    ):
+        package.train(tables | {"train.lr": 0.5}, out="run.h5")
+    Path("run.h5").write_bytes(Path("run.h5").read_bytes()[:-9000])
+    with pytest.raises(BadInput, match=r"; fresh=True keeps it aside and runs again$"):
+        package.train(tables, out="run.h5")
 
 
 def test_an_exception_in_a_constructor_shows_the_line(hpcfl, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hpcfl.bench.stand_in import is_possible, stand_in_devices
@@ -68,4 +70,8 @@ def test_on_a_stand_in(hpcfl):
         assert words in done.output
     assert done.output.count("ok       memory        at most ") == len(device_trial.METHODS)
     assert done.output.count("two runs are equal bit for bit") == len(device_trial.METHODS)
+    assert " MiB free" in done.output or " GiB free" in done.output
+    assert re.search(
+        r"at most [\d.]+ (Ki|Mi)?B in use by tensors, hpcfl plan says [\d.]+ (Ki|Mi)?B", done.output
+    )
     assert "send these lines to the maintainers" in done.output

@@ -168,6 +168,9 @@ def test_warnings():
     assert warnings(forecast("federation.participation=2")) == [
         "2 of 4 workers have no client to train in a round"
     ]
+    assert warnings(forecast("federation.participation=3")) == [
+        "1 of 4 workers has no client to train in a round"
+    ]
 
 
 def test_ranges():

@@ -106,6 +106,14 @@ def test_styles_differ_in_more_than_colour_and_local_is_always_the_same():
     assert styles["m0"]["color"] == COLOURS[0]
 
 
+@pytest.mark.parametrize(
+    ("number", "said"), [(6, ""), (7, " 1 more setting is"), (8, " 2 more settings are")]
+)
+def test_settings_without_a_panel_are_counted(number, said):
+    runs = [record("local", HEAD, f"federation.clients={n}") for n in range(20, 20 + number)]
+    assert figure_data(runs).left_out() == (f"{said} in the tables only." if said else "")
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_labels_are_drawn_as_they_are(name, tmp_path):
     [setting] = make_settings([record("local", HEAD)])

@@ -6,19 +6,27 @@ import base64
 import csv
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from markupsafe import escape
 
+from hpcfl.config.identity import identity
 from hpcfl.config.loading import load_config, parse_config
 from hpcfl.log.reader import read_log
 from hpcfl.report.command import config_names
 from hpcfl.report.figures import catalogue
-from hpcfl.report.page import inline_svg
+from hpcfl.report.page import inline_svg, page_runs
+from hpcfl.report.records import make_record
 from tests.helpers.records import record
-from tests.helpers.runs import SHORT
+from tests.helpers.runs import SHORT, assert_equal_runs, options
 from tests.report.conftest import TITLE
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
@@ -47,6 +55,13 @@ PARENTS = {
     "legend": "fieldset",
     "main": "body",
 }
+PARTS = {"train": slice(0, 60), "test": slice(60, None)}
+OWN_NETWORK = """
+from torch import nn
+
+def net(shape, features):
+    return nn.Sequential(nn.Linear(shape[0], features), nn.ReLU())
+"""
 
 
 class Page(HTMLParser):
@@ -178,11 +193,38 @@ def test_every_figure_is_made_or_says_why_not(report, page):
 
 
 def test_the_configuration_of_a_run_is_beside_the_page(report, page, study):
-    assert "hpcfl train configs/clients-fedproto-4-s0.toml" in page.text
+    assert f"hpcfl train {report[0]}/configs/clients-fedproto-4-s0.toml --out" in page.text
     config = load_config(str(report[0] / "configs" / "clients-fedproto-4-s0.toml"), [])
     log = read_log(study / "clients-fedproto-4-s0.h5")
     assert config == parse_config(log.attributes["config"])
     assert log.attributes["version_torch"] in page.text
+
+
+def test_the_command_of_a_run_repeats_it_where_its_relative_paths_begin(hpcfl, tmp_path, monkeypatch):
+    """Prepared data, a split in a file and a network of one's own, all relative to the run's directory."""
+    place = tmp_path / "it's here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    x_NF = np.random.default_rng(0).normal(size=(240, 4)).astype("float32")
+    np.savez("own.npz", x=x_NF, y=np.arange(240) % 3)
+    assert hpcfl("data", "prepare", "own", "--source", "own.npz").exit_code == 0
+    split: dict[str, Any] = {
+        f"{part}_{i}": np.arange(i, 240, 3)[cut] for i in range(3) for part, cut in PARTS.items()
+    }
+    np.savez("split.npz", **split)
+    Path("repeat_net.py").write_text(OWN_NETWORK)
+    settings = ["data.name=own", "partition.file=split.npz", "federation.clients=3", "federation.rounds=2"]
+    command = ["hpcfl", "train", "--out", "w1.h5", *options(*settings, "models.list=['repeat_net:net']")]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(command, check=True, env=environment, timeout=300)
+    monkeypatch.chdir(tmp_path)
+    assert hpcfl("report", place / "w1.h5", "-o", "a report").exit_code == 0
+    [run] = page_runs([make_record(read_log(place / "w1.h5"))], ["configs/w1.toml"], tmp_path / "a report")
+    assert escape(run.command) in (tmp_path / "a report" / "index.html").read_text()
+    subprocess.run(run.command, shell=True, check=True, env=environment, timeout=300)
+    assert_equal_runs(place / "w1.h5", place / "w1-again.h5")
+    again = read_log(place / "w1-again.h5")
+    assert identity(again.config) == identity(read_log(place / "w1.h5").config)
 
 
 def test_config_names_are_harmless_and_differ():

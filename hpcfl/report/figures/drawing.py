@@ -15,6 +15,7 @@ from hpcfl.report.records import RunRecord
 from hpcfl.report.series import Series, Setting
 from hpcfl.report.table_formats import one_line
 from hpcfl.report.verdict import Verdict
+from hpcfl.utils.formatting import plural
 
 MAX_PANELS = 6
 """Settings that are shown as panels of one figure; the others are named as left out."""
@@ -72,7 +73,11 @@ class FigureData:
     def left_out(self) -> str:
         """Returns how many settings have no panel, as the end of a sentence."""
         left = len(self.settings) - len(self.panels)
-        return f" {left} more settings are in the tables only." if left else ""
+        return (
+            f" {plural(left, 'more setting')} {'is' if left == 1 else 'are'} in the tables only."
+            if left
+            else ""
+        )
 
 
 def shown(series: Series) -> tuple[RunRecord, ...]:
