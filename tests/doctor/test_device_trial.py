@@ -36,7 +36,7 @@ def test_memory_is_judged():
     plan = device_trial._plan(["method.name=fedproto"])
     few, many = device_trial._memory(300_000, plan), device_trial._memory(10**8, plan)
     assert (few.level, many.level) == ("ok", "warning")
-    assert "at most 300.0 kB in use by tensors; hpcfl plan says " in few.detail
+    assert "at most 293.0 KiB in use by tensors; hpcfl plan says " in few.detail
 
 
 @pytest.mark.slow
@@ -72,6 +72,6 @@ def test_on_a_stand_in(hpcfl):
     assert done.output.count("two runs are equal bit for bit") == len(device_trial.METHODS)
     assert " MiB free" in done.output or " GiB free" in done.output
     assert re.search(
-        r"at most [\d.]+ (Ki|Mi)?B in use by tensors, hpcfl plan says [\d.]+ (Ki|Mi)?B", done.output
+        r"at most [\d.]+ (KiB|MiB) in use by tensors; hpcfl plan says [\d.]+ (KiB|MiB)", done.output
     )
     assert "send these lines to the maintainers" in done.output
