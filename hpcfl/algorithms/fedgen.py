@@ -121,7 +121,7 @@ class FedGen(SharedHead):
         if self.options.generator == "none":
             return 0.0
         train = self.plan.config.train
-        batches = train.epochs * math.ceil(len(self.plan.clients[client].train) / train.batch_size)
+        batches = train.epochs * math.ceil(self.plan.samples_per_epoch(client) / train.batch_size)
         head = (1 + BACKWARD) * self.head_flops
         return batches * train.batch_size * (linear_flops(self.generator) + head)
 

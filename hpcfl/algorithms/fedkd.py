@@ -68,7 +68,7 @@ class FedKd(MutualLearning):
 
     def client_flops(self, client: int) -> float:
         """Returns the FLOPs of training W, and at most those of factorising the auxiliary network."""
-        samples = self.plan.config.train.epochs * len(self.plan.clients[client].train)
+        samples = self.plan.config.train.epochs * self.plan.samples_per_epoch(client)
         return 2 * self.plan.dims[1] ** 2 * (1 + BACKWARD) * samples + self._factorise_flops()
 
     def server_flops(self, clients: Sequence[int]) -> float:

@@ -167,7 +167,7 @@ class FedMps(Algorithm):
     def client_flops(self, client: int) -> float:
         """Returns the FLOPs of comparing all 2B anchors of each batch on both levels."""
         train, width = self.plan.config.train, self.plan.dims[1] + self.low_width
-        full, rest = divmod(len(self.plan.clients[client].train), train.batch_size)
+        full, rest = divmod(self.plan.samples_per_epoch(client), train.batch_size)
         pairs = train.epochs * (full * (2 * train.batch_size) ** 2 + (2 * rest) ** 2)
         return 2.0 * width * (1 + BACKWARD) * pairs
 

@@ -18,7 +18,7 @@ from hpcfl.training.step.step import BatchOutputs, LossTerms
 def variance_term(logit_BK: Tensor) -> Tensor:
     """Returns mean_k relu(1/√K − std_k), std_k over the batch of class k's probability.
 
-    1/√K is that of one-hot outputs with all classes equally often.
+    1/√K is that of K one-hot outputs, one of each class.
     """
     if len(logit_BK) < 2:
         return logit_BK.new_zeros(())

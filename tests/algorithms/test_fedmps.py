@@ -13,6 +13,7 @@ from hpcfl.models.low_level import low_level_layer, low_level_outputs, low_level
 from hpcfl.models.network import build_network
 from hpcfl.models.registry import ARCHITECTURES
 from tests.helpers.cases import FEW, prepare_images
+from tests.helpers.mpi import ROOT
 from tests.helpers.runs import options, train_log
 
 
@@ -56,6 +57,29 @@ def test_every_network_has_a_lower_level(name):
     assert before.grad is not None
     assert before.grad.abs().sum() > 0
     assert not layer._forward_hooks
+
+
+FAMILIES = {
+    "mlp": "perceptrons",
+    "resnet": "ResNets",
+    "googlenet": "GoogLeNet",
+    "mobilenet": "MobileNetV2",
+    "shufflenet": "ShuffleNetV2",
+    "densenet": "DenseNet-121",
+    "efficientnet": "EfficientNet-B0",
+}
+"""What the page calls networks that it does not name one by one."""
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_page_has_the_lower_level_of_every_network(name):
+    page = (ROOT / "docs" / "models.md").read_text().partition("\n## Two levels of features\n")[2]
+    rows = [line.split(" | ") for line in page.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    family = FAMILIES.get(name.partition("_")[0].rstrip("0123456789"))
+    [row] = [row for row in rows if (family or f"`{name.removesuffix('_published')}`") in row[0]]
+    width = low_level_width(name, (3, 32, 32), 4, 16)
+    number = "its width" if family == "perceptrons" else f"{width:,}" if width >= 10_000 else f"{width}"
+    assert number in row[2]
 
 
 @pytest.fixture

@@ -82,6 +82,23 @@ def test_factors(published):
     assert fedkd.server_flops([0, 1, 2, 3]) == 4 * multiply + 25_184
 
 
+@pytest.mark.parametrize("name", ["fedgen", "fedkd", "fedmps"])
+def test_batches_that_are_left_out_cost_nothing(name):
+    """A second epoch without the last, smaller batch has the FLOPs of its full batches."""
+    settings = [f"method.name={name}", "train.batch_size=7", "train.drop_last=true"]
+    one, two = algorithm_of(*settings), algorithm_of(*settings, "train.epochs=2")
+    client = max(range(20), key=lambda i: samples_of(one, i))
+    full, rest = divmod(samples_of(one, client), 7)
+    assert full
+    assert rest
+    per_batch = {
+        "fedgen": 7 * (2 * ((32 + 6) * 8 + 8 * 8) + 3 * HEAD),
+        "fedkd": 7 * 3 * 2 * 8 * 8,
+        "fedmps": 3 * 2 * (8 + 16) * 14**2,
+    }
+    assert two.client_flops(client) - one.client_flops(client) == full * per_batch[name]
+
+
 class ProductCounter(TorchDispatchMode):
     """Counts the FLOPs of all matrix products, also of those that write into their first argument."""
 

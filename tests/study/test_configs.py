@@ -132,6 +132,20 @@ def test_scalability_has_what_it_promises():
             assert mine == {(n, fixed if block == "strong" else 4 * (n - 1), "iid") for n in ranks}
 
 
+def test_comparison_and_its_page_have_every_method():
+    """Prototype methods of papers, without ablations and that for unlabelled samples; and a control."""
+    methods = {"simplex-fixed"} | {
+        name
+        for name, entry in PROTOTYPE_METHODS.items()
+        if entry.paper != "hpcfl" and "ablation" not in entry.about and not entry.semi
+    }
+    cells = read_study(STUDIES / "comparison.toml").cells
+    assert {cell.settings["method.name"] for cell in cells} == methods | {*BASELINES}
+    pages = (ROOT / "docs" / "methods" / "comparison.md").read_text().split("\n## ")
+    [page] = [page for page in pages if "hpcfl study run comparison\n" in page]
+    assert set(re.findall(r"^\| ([a-z-]+) \| \d", page, re.MULTILINE)) == methods | {*BASELINES}
+
+
 def test_the_page_says_what_is_so(tmp_path):
     page, papers = ((ROOT / "docs" / name).read_text() for name in ("studies.md", "papers.md"))
     for path in FILES:
