@@ -179,6 +179,17 @@ def test_a_torch_dataset_from_python():
     assert len(open_prepared(path).y) == 5
 
 
+def test_an_exception_in_a_torch_dataset_shows_the_line():
+    class Wrong(TensorDataset):
+        def __getitem__(self, i):
+            return {}["no such key"]
+
+    line = Wrong.__getitem__.__code__.co_firstlineno + 1
+    says = rf"^sample 0 of the train part cannot be read \(KeyError: 'no such key', {__file__}:{line}\)$"
+    with pytest.raises(BadInput, match=says):
+        api.prepare("a", Wrong(torch.from_numpy(WINDOWS)))
+
+
 def test_images_of_a_torch_dataset_are_channels_first():
     images = layouts.images(6, 8)
     dataset = TensorDataset(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()), torch.arange(6) % 2)
