@@ -159,6 +159,10 @@ def test_a_name_that_exists_is_of_the_same_source(hpcfl):
     assert "root/own.h5 is there already: 3 float32" in said(0, file)
     Path("elsewhere").mkdir()
     moved = file.rename("elsewhere/own.csv")
+    otherwise = hpcfl("data", "prepare", "own", "--root=root", "--label=a", "--source", "elsewhere/own.csv")
+    assert otherwise.exit_code == 2
+    assert "prepared otherwise: 3 float32" in otherwise.output
+    assert otherwise.output.endswith("; give another name, or --fresh to make it again\n")
     assert "there is no such file" in said(2, file)
     assert "root/own.h5 is there already: 3 float32" in said(0, moved)
     moved.write_text(TABLE.replace("cat", "cow"))
