@@ -26,6 +26,8 @@ DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Files of a process: what a shell opened for it, as in `hpcfl train <(…)`."""
 REPLACED = {"models.list": ("group",), "models.group": ("list", "weights")}
 """Settings that take the place of other keys of [models]."""
+STUDY_TABLES = {"base", "block", "exclude", "grid", "set", "small", "when"}
+"""Keys of a study's file that no configuration has."""
 MAX_DEPTH = 50
 """Levels of nested tables and lists."""
 MAX_BITS = 1024
@@ -47,7 +49,7 @@ def load_config(source: Source = None, settings: Sequence[str] = (), said_as: st
         tables = tables_read_once(source)
     else:
         tables = {} if source is None else parse_toml(read_text(find_config(source)), source)
-    if isinstance(tables.get("block"), list):
+    if STUDY_TABLES & tables.keys():
         is_named = isinstance(source, str | Path) and not is_read_once(source)
         what, name = (source, source) if is_named else ("this configuration", "FILE")
         raise BadInput(f"{what} is a study: hpcfl study run {name}")

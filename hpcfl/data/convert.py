@@ -17,6 +17,7 @@ from hpcfl.errors import BadInput
 from hpcfl.utils.hdf5_create import create_hdf5
 from hpcfl.utils.hdf5_file import append_trailer
 from hpcfl.utils.torchvision_loader import load_torchvision
+from hpcfl.utils.user_code import describe_error
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -78,7 +79,8 @@ def _iterate(split: str, samples: RawSamples) -> Iterator[tuple[Any, Any]]:
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"sample {i} of the {split} part cannot be read ({error})") from None
+            reason = describe_error(error)  # a torch Dataset is a user's own code
+            raise BadInput(f"sample {i} of the {split} part cannot be read ({reason})") from None
 
 
 def _choose_conversion(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hpcfl.errors import BadInput
+from hpcfl.utils.formatting import plural
 
 MAX_DRAWS = 1000
 
@@ -91,7 +92,7 @@ def pathological(
     class_indices = _indices_by_class(y)
     classes, setting = len(class_indices), f"partition.classes_per_client = {classes_per_client}"
     if classes_per_client > classes:
-        raise BadInput(f"{setting}: the data has {classes} classes")
+        raise BadInput(f"{setting}: the data has {plural(classes, 'class', 'classes')}")
     if clients * classes_per_client < classes:
         raise BadInput(
             f"{setting}: with {clients} clients some of the {classes} classes would belong to nobody"

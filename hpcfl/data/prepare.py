@@ -63,6 +63,8 @@ def prepare(
 ) -> Iterator[str]:
     """Prepares a dataset (for `emnist`, all its splits) and yields a message for each."""
     names = [f"emnist-{split}" for split in EMNIST] if name == "emnist" else [name]
+    if source is None and name in BUILT_IN:
+        raise BadInput(f"{name} is built in and needs no preparation: use it with data.name = {name!r}")
     own = source is not None and (source.startswith(PREFIXES) or source.endswith(SUFFIXES))
     if own and names[0] in KNOWN_DATASETS:
         raise BadInput(
@@ -116,9 +118,10 @@ def _prepare_one(
         there = {key: data.provenance[key] for key in DESCRIBED_CHOICES if key in data.provenance}
         other_size = choices.size is not None and data.shape[1:] != (choices.size, choices.size)
         if data.original not in ("", name) or there != choices.description() or other_size:
+            option = " with --as" if name in KNOWN_DATASETS else ""
             raise BadInput(
                 f"{path} is there already, prepared otherwise: {describe(data)}; "
-                "give another name with --as, or --fresh to make it again"
+                f"give another name{option}, or --fresh to make it again"
             )
         if source is not None and name not in KNOWN_DATASETS and not _was_made_from(data, source):
             raise BadInput(
@@ -129,7 +132,7 @@ def _prepare_one(
     if name not in KNOWN_DATASETS and source is None:
         raise BadInput(
             f"{name!r} is not known{nearest(name, [*KNOWN_DATASETS, 'emnist'])}: give your own data with "
-            "--source (an .npz, a .csv, an image folder, or torchvision:CLASS), or choose from "
+            "--source (an .npz, a .csv, an image folder, torchvision:CLASS or htfllib:DIR), or choose from "
             f"{', '.join(KNOWN_DATASETS)}"
         )
     known = KNOWN_DATASETS.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from hpcfl.config.schema import PartitionConfig
 from hpcfl.errors import BadInput
@@ -33,11 +33,12 @@ def working_values(
 
     found = [
         *first((alpha for alpha in ALPHAS if alpha > settings.alpha), "partition.alpha"),
-        *first(_halves(min_samples), "partition.min_samples"),
-    ] or first(_halves(clients), "federation.clients")
+        *first(_smaller(min_samples, 0.75), "partition.min_samples"),
+    ] or first(_smaller(clients, 0.5), "federation.clients")
     return f"; {' or '.join(found)} would work" if found else ""
 
 
-def _halves(number: int) -> Iterable[int]:
-    """Returns a half of a number, a quarter and so on, down to 1."""
-    return (number >> i for i in range(1, number.bit_length()))
+def _smaller(number: int, factor: float) -> Iterator[int]:
+    """Yields smaller and smaller numbers, each the last one times a factor, down to 1."""
+    while (number := int(number * factor)) > 0:
+        yield number

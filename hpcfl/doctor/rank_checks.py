@@ -90,11 +90,11 @@ def check_cores(infos: Sequence[RankInfo], threads: int) -> Finding:
     detail = f"{plural(workers, 'worker')} × {plural(threads, 'thread')} on {plural(total, 'core')}"
     if workers * threads <= total:
         return ok("cores", detail)
+    enough = max(1, total // threads) + (len(infos) > 1)
     return warning(
         "cores",
         f"{detail}: oversubscribed (results do not change)",
-        f"ask for {workers * threads} cores, or start {max(1, total // threads) + (len(infos) > 1)} ranks: "
-        "more only wait",
+        f"ask for {workers * threads} cores, or start {plural(enough, 'rank')}: more only wait",
     )
 
 
@@ -126,9 +126,10 @@ def _describe_binding(infos: Sequence[RankInfo]) -> str:
     sizes = sorted({len(each.cores[0]) for each in infos})
     free = all(len(each.cores[0]) >= each.allotted for each in infos)
     quota = min(each.cores[1] for each in infos)
-    each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    words = "none: a rank may run on every core of the job" if free else f"{each} cores per rank"
-    return words + ("" if math.isinf(quota) else f", within a quota of {quota:g} cores")
+    each = plural(sizes[0], "core") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} cores"
+    words = "none: a rank may run on every core of the job" if free else f"{each} per rank"
+    limit = f", within a quota of {quota:g} core{'' if quota == 1 else 's'}"
+    return words + ("" if math.isinf(quota) else limit)
 
 
 def _unbind(info: RankInfo, threads: int) -> str:

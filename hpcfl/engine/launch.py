@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from hpcfl.comm.serial import SerialCommunicator
 from hpcfl.config.loading import Source, is_read_once, load_config, tables_read_once
 from hpcfl.engine.progress import ProgressLines, choose_display
 from hpcfl.engine.run import RunHooks, run_federation
-from hpcfl.errors import Refused
+from hpcfl.errors import BadInput, Refused
 from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.existing_run import COMMAND_NAMES, PYTHON_NAMES, default_log_path
 from hpcfl.runtime.devices import free_memory, preserve_torch_settings
@@ -123,11 +124,14 @@ class TrainJob:
             settings,
             "--set " if embedding is None else "settings: ",
         )
+        self.fresh, self.embedding = fresh, embedding
+        self.out = Path(out) if out is not None else None
+        self.directory = str(out) if str(out).endswith(os.sep) else ""
+        """A log that is given as a directory."""
         self.plan: RunPlan | Exception | None = None
         """None: the configuration comes from standard input or a pipe, which only rank 0 reads."""
         if not is_read_once(config) or (find_launcher() is None and not shared):
             self.plan = result_or_problem(lambda: self._make_plan(config), shared)
-        self.out, self.fresh, self.embedding = Path(out) if out is not None else None, fresh, embedding
         self.is_server, self.log = False, Path()
         """`log` is the absolute path of the run's log, once it has started."""
 
@@ -135,6 +139,9 @@ class TrainJob:
         return launch(self._run, self.embedding)
 
     def _make_plan(self, source: Source) -> RunPlan:
+        if self.directory:
+            name = "--out" if self.embedding is None else "out ="
+            raise BadInput(f"{name} {self.directory}: must be a file, for example {self.directory}run.h5")
         return plan_run(load_config(source, self.settings, self.said_as))
 
     def _run(self, session: Session) -> int:

@@ -49,7 +49,7 @@ def describe_heartbeat(heartbeat: Heartbeat) -> str:
     if not heartbeat.round:
         return "starting"
     part = "" if heartbeat.part == "train" else f", {heartbeat.part}"
-    return f"{heartbeat.trained}/{heartbeat.selected} clients trained{part}"
+    return f"{heartbeat.trained}/{plural(heartbeat.selected, 'client')} trained{part}"
 
 
 class ProgressLines:

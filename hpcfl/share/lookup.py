@@ -38,8 +38,8 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _find(given: str | Path, folder: Path, kind: str) -> Path:
-    path, name, files = Path(given), str(given), _files(folder)
-    folders = {file.rpartition("/")[0] for file in files} - {""}
+    path, name, files, studies = Path(given), str(given), _files(folder), _files(STUDIES)
+    folders = {file.rpartition("/")[0] for file in studies} - {""}
     is_name = os.sep not in name or name.rpartition(os.sep)[0] in folders
     if path.is_file() or path.suffix == ".toml" or not is_name:
         return path
@@ -51,7 +51,7 @@ def _find(given: str | Path, folder: Path, kind: str) -> Path:
         return files[name]
     if path.exists():  # a directory: whoever reads it says so
         return path
-    if kind == "configuration" and name in _files(STUDIES):
+    if kind == "configuration" and name in studies:
         raise BadInput(f"{name} is a study: hpcfl study run {name}")
     raise BadInput(
         f"cannot read {kind} {given}: No such file, and no shipped {kind} has this name"

@@ -100,7 +100,7 @@ class RunStore:
             if run.status == "finished" and run.config.federation.rounds == rounds:
                 return replace(progress, state="finished")
             if run.status == "finished" and not checkpoint_directory(path).exists():
-                done = f"{run.rounds_done} rounds are finished"
+                done = plural(run.rounds_done, "round is finished", "rounds are finished")
                 reason = f"begins again: {done}, but their checkpoint was not kept (--keep)"
                 progress = replace(progress, state="waiting", rounds=0, reason=reason)
         if reason := self._failure(cell):

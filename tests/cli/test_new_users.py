@@ -174,6 +174,16 @@ def test_directories_of_the_log_are_made(hpcfl):
     assert read_log("nodir/x/run.h5").status == "finished"
 
 
+def test_a_log_is_no_directory(hpcfl):
+    """A path that ends with a slash, of a directory that is not there, would become a file of that name."""
+    done = hpcfl("train", "--out", "runs/", *SHORT)
+    assert done.exit_code == 2
+    assert done.output == "hpcfl: --out runs/: must be a file, for example runs/run.h5\n"
+    with pytest.raises(BadInput, match=r"^out = runs/: must be a file"):
+        package.train(out="runs/")
+    assert list(Path().iterdir()) == []
+
+
 def test_another_configuration_names_both_ways_out(hpcfl):
     assert hpcfl("train", "--out", "run.h5", *SHORT).exit_code == 0
     done = hpcfl("train", "--out", "run.h5", *SHORT, "--set", "train.lr=0.5")

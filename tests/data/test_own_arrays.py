@@ -159,6 +159,10 @@ def test_a_name_that_exists_is_of_the_same_source(hpcfl):
     assert "root/own.h5 is there already: 3 float32" in said(0, file)
     Path("elsewhere").mkdir()
     moved = file.rename("elsewhere/own.csv")
+    otherwise = hpcfl("data", "prepare", "own", "--root=root", "--label=a", "--source", "elsewhere/own.csv")
+    assert otherwise.exit_code == 2
+    assert "prepared otherwise: 3 float32" in otherwise.output
+    assert otherwise.output.endswith("; give another name, or --fresh to make it again\n")
     assert "there is no such file" in said(2, file)
     assert "root/own.h5 is there already: 3 float32" in said(0, moved)
     moved.write_text(TABLE.replace("cat", "cow"))
@@ -177,6 +181,17 @@ def test_a_torch_dataset_from_python():
         api.prepare("a", WINDOWS[:5], LABELS[:5])
     api.prepare("a", WINDOWS[:5], LABELS[:5], fresh=True)
     assert len(open_prepared(path).y) == 5
+
+
+def test_an_exception_in_a_torch_dataset_shows_the_line():
+    class Wrong(TensorDataset):
+        def __getitem__(self, i):
+            return {}["no such key"]
+
+    line = Wrong.__getitem__.__code__.co_firstlineno + 1
+    says = rf"^sample 0 of the train part cannot be read \(KeyError: 'no such key', {__file__}:{line}\)$"
+    with pytest.raises(BadInput, match=says):
+        api.prepare("a", Wrong(torch.from_numpy(WINDOWS)))
 
 
 def test_images_of_a_torch_dataset_are_channels_first():

@@ -142,6 +142,14 @@ def test_what_a_refused_dirichlet_split_names_works(given):
         assert len(partition(y, number, config_of("dirichlet", **given | changes))) == number
 
 
+def test_clients_with_too_few_samples_are_advised_the_least_change_that_works():
+    """Of 6 samples for each client on average a half of the default, 5, is too many for any draw."""
+    y = np.repeat(np.arange(6), 100)
+    with pytest.raises(BadInput, match=r"; partition.min_samples = 3 would work$"):
+        partition(y, 100, config_of("dirichlet"))
+    assert len(partition(y, 100, config_of("dirichlet", min_samples=3))) == 100
+
+
 def test_an_impossible_draw_names_alpha_clients_and_the_smallest_client_reached():
     y = np.repeat(np.arange(2), 100)
     said = r"alpha = 0.0001: none of 1000 draws .* 20 clients .* the best left one with \d"

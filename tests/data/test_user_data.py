@@ -178,7 +178,8 @@ def test_names_that_are_not_known_or_not_names(prepare):
         "cifar1O", code=2, says="'cifar1O' is not known (nearest: cifar10): give your own data with --source"
     )
     prepare("../x", "--source", "x.npz", code=2, says="'../x' cannot be a dataset's name")
-    prepare("spiral", code=2, says="spiral and synthetic are taken")
+    prepare("spiral", "--source", "x.npz", code=2, says="spiral and synthetic are taken")
+    prepare("synthetic", code=2, says="synthetic is built in and needs no preparation: use it with data.name")
     prepare(
         "x",
         "--source",

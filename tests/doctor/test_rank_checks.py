@@ -67,9 +67,15 @@ def test_oversubscription_says_how_many_ranks_are_enough():
 
 
 def test_a_quota_counts_as_cores():
-    check(
-        check_cores(job(5, cores=(frozenset(range(8)), 2.0)), 1), "warning", "4 workers × 1 thread on 2 cores"
-    )
+    limited = job(5, cores=(frozenset(range(8)), 2.0))
+    check(check_cores(limited, 1), "warning", "4 workers × 1 thread on 2 cores")
+    check(check_binding(limited, 1), "ok", "within a quota of 2 cores")
+
+
+def test_one_core_and_one_rank_are_in_the_singular():
+    limited = job(1, cores=(frozenset(range(8)), 1.0))
+    check(check_cores(limited, 2), "warning", "ask for 2 cores, or start 1 rank: more only wait")
+    assert check_binding(limited, 1).line().endswith("within a quota of 1 core")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_all_ranks_on_the_same_core_are_a_problem(launcher, remedy):
 @pytest.mark.parametrize(
     ("infos", "threads", "level", "words"),
     [
-        (bound({0}, {1}, {2}), 1, "ok", "1 cores per rank"),
+        (bound({0}, {1}, {2}), 1, "ok", "1 core per rank"),
         (bound({0}, {0}, there=1), 1, "ok", "every core of the job"),  # nothing else to run on
         (bound({0, 1}, {0, 1}, {0, 1}), 1, "problem", "the same 2 cores"),
         (bound({0}, {1}, {0}), 1, "problem", "the 3 ranks of n0 are bound to 2 cores"),

@@ -154,6 +154,8 @@ def test_a_long_round_is_never_silent(monkeypatch, capsys):
     lines.show_heartbeat(beat)
     lines.show_heartbeat(beat)
     assert capsys.readouterr().out == "round 2/3  12/20 clients trained\n"
+    one = Heartbeat(1.0, 2, "train", (), 0.0, trained=0, selected=1)
+    assert progress.describe_heartbeat(one) == "0/1 client trained"
     comm.round = 2
     comm.count_trained(12)
     assert comm.num_trained() == 12

@@ -9,6 +9,7 @@ import pytest
 
 from hpcfl.config.loading import load_config
 from hpcfl.errors import BadInput
+from hpcfl.share.lookup import STUDIES
 from hpcfl.study.run import select_cells
 from hpcfl.study.study_file import Study, read_study
 
@@ -106,7 +107,9 @@ def test_a_list_on_the_command_line_shortens_that_of_a_grid(hpcfl):
 
 def test_train_says_that_a_study_is_a_study(hpcfl):
     study()
-    for name in ("study.toml", "scalability"):
+    Path("unfinished.toml").write_text('[grid]\nmethod.name = ["local", "fedproto"]\n')
+    path = STUDIES / "papers/fedtgp-table1.toml"
+    for name in ("study.toml", "unfinished.toml", "scalability", "papers/fedtgp-table1", path):
         done = hpcfl("train", name)
         assert done.exit_code == 2
         assert done.output == f"hpcfl: {name} is a study: hpcfl study run {name}\n"
