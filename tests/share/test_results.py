@@ -1,4 +1,4 @@
-"""docs/results: every row is one series of the study that the file is named after, shipped or in docs/results/studies."""
+"""docs/results: every row is one series of its study, which is shipped or in docs/results/studies."""
 
 from __future__ import annotations
 
