@@ -105,6 +105,9 @@ class Run:
         return frame(self, name)
 
 
+SMALL_SCALE_NOTE = "small scale shows that everything works; its numbers mean nothing"
+
+
 def study_title(study: str, scale: str) -> str:
     """Returns a study's name, followed by its scale unless that is `full`."""
     return study if scale == "full" else f"{study} ({scale} scale)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -54,12 +54,13 @@ def paper_table(published: PublishedTable, settings: Sequence[Setting], small: b
     """Returns a paper's table with ours below each of its numbers; None: none of the runs is in it."""
     table, all_series = published.table, [series for setting in settings for series in setting.series]
     rows: list[tuple[Cell, ...]] = []
-    found_any = False
+    found_any, rounds = False, set[int]()
     for entry, numbers in zip(table.row, published.rows, strict=True):
         lines: list[list[Cell]] = [[Cell(entry.name), Cell(word)] for word in LINES]
         for each in numbers:
             found = find_series(all_series, each.match) if each else []
             found_any |= bool(found)
+            rounds |= {record.run.rounds_done for series in found for record in series.finished}
             for line, cell in zip(lines, _column(each, found), strict=True):
                 line.append(cell)
         rows += [tuple(line) for line in lines]
@@ -67,13 +68,19 @@ def paper_table(published: PublishedTable, settings: Sequence[Setting], small: b
         return None
     notes = (
         f"{published.paper}, {table.name}: {table.caption} "
-        f"Ours: {_measures(published)}, mean ± standard deviation over finished seeds.",
+        f"Ours: {_measures(published)}, mean ± standard deviation over finished seeds{_lengths(rounds)}.",
         *(["Ours are runs at small scale, on made-up images: their numbers mean nothing."] if small else []),
     )
     headings = ("", "", *(column.name for column in table.column))
     numbers_in = (False, False, *[True] * len(table.column))
     title = f"{table.name}: published, and ours"
     return Table(f"paper-{slug(table.name)}", title, headings, numbers_in, tuple(rows), notes)
+
+
+def _lengths(rounds: Iterable[int]) -> str:
+    """Returns how many rounds our runs have: the paper's may be longer."""
+    numbers = [str(number) for number in sorted(rounds)]
+    return f", runs of {' or '.join(numbers)} rounds" if numbers else ""
 
 
 def _measures(published: PublishedTable) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from hpcfl.log.reader import SMALL_SCALE_NOTE
 from hpcfl.log.summary import COLUMNS, INFERENCES
 from hpcfl.study.results import Result, mean_and_std, read_results, summary_table
 from hpcfl.study.run_store import count_states
@@ -26,6 +27,8 @@ def print_study(path: str) -> None:
     screen.print(
         f"{results.title}: {plural(len(results.cells), 'log')}, {count_states(c.status for c in results)}"
     )
+    if results.scale == "small":
+        screen.print(SMALL_SCALE_NOTE)
     for problem in results.unreadable:
         screen.print(problem)
     for cell in results:

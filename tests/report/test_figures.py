@@ -98,6 +98,25 @@ def test_a_metric_that_no_run_has_is_named():
         lines.gradient_ratios(figure_data([missing]))
 
 
+def test_the_training_error_is_that_of_the_runs_that_log_it():
+    """Accuracies 0.25 and 0.75 on training samples are errors of 75% and 25%."""
+    runs = [record(name, HEAD, f"seed={seed}") for seed, name in enumerate(("local", "fedproto", "fedgh"))]
+    runs.append(record("fedtgp", HEAD, "partition.alpha=0.5"))
+    names = [panel.path for panel in lines.TRAINING_ERROR]
+    lacking = [
+        replace(run, run=replace(run.run, lacking=frozenset(names if n < len(runs) - 1 else names[1:])))
+        for n, run in enumerate(runs)
+    ]
+    lacking[-1].run.datasets[names[0]] = np.array([0.25, 0.75])
+    drawing = lines.training_error(figure_data(lacking))
+    assert drawing.rows == [
+        ("training error in %, by global prototypes", "fedtgp", 1, 75.0, 0.0),
+        ("training error in %, by global prototypes", "fedtgp", 2, 25.0, 0.0),
+    ]
+    with pytest.raises(NoData, match="no run has values of /round/train_accuracy_global"):
+        lines.training_error(figure_data(lacking[:-1]))
+
+
 def test_styles_differ_in_more_than_colour_and_local_is_always_the_same():
     labels = ["local", *(f"m{i}" for i in range(11))]
     styles = series_styles(labels)

@@ -133,6 +133,7 @@ row = [
     assert [cell.text for cell in table.rows[1][2:]] == ["0.25", "0.25", "50.0", "20"]
     assert [cell.text for cell in table.rows[4][2:]] == ["–", "–", "–", "–"]
     assert "silhouette in 1, accuracy in %, bytes_client in B" in table.notes[0]
+    assert table.notes[0].endswith("over finished seeds, runs of 3 rounds.")
 
 
 def test_what_has_no_round_is_refused(tmp_path):

@@ -187,7 +187,7 @@ def test_every_figure_is_made_or_says_why_not(report, page):
             assert (report[0] / "figures" / f"{entry.name}.pdf").read_bytes().startswith(b"%PDF")
         else:
             assert f"{entry.title}: no run" in missing
-    assert len(catalogue.FIGURES) - len(made) == 11
+    assert len(catalogue.FIGURES) - len(made) == 12
     assert "Features in the plane: no run has saved test features (log.features_at)" in missing
     assert "Features that prototypes use: no run has saved global prototypes with zeros" in missing
 

@@ -1,4 +1,4 @@
-"""docs/results: every row is one series of the study that the file is named after."""
+"""docs/results: every row is one series of its study, which is shipped or in docs/results/studies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from hpcfl.study.study_file import read_study
 from tests.helpers.mpi import ROOT
 from tests.share.test_papers import series_of
 
-RESULTS = sorted((ROOT / "docs" / "results").glob("*.toml"))
+DIRECTORY = ROOT / "docs" / "results"
+RESULTS = sorted(DIRECTORY.glob("*.toml"))
+CHOSEN = DIRECTORY / "studies"
+"""Studies that `hpcfl study choose` wrote."""
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_every_row_is_one_series_of_its_study(path):
-    [study] = STUDIES.glob(f"**/{path.stem}.toml")
+    [study] = [*STUDIES.glob(f"**/{path.stem}.toml"), *CHOSEN.glob(f"{path.stem}.toml")]
     all_series = series_of(read_study(study))
     tables = read_reference(path).tables
     assert tables

@@ -162,7 +162,9 @@ def test_the_small_scale_is_marked_everywhere(
         ["watch", log],
     ):
         assert "tiny (small scale)" in hpcfl(*shown).output
-    assert "tiny (small scale)" in capfd.readouterr().out, "the run itself"
+    printed = capfd.readouterr().out
+    assert "tiny (small scale)" in printed, "the run itself"
+    assert "its numbers mean nothing" in printed
     assert hpcfl("export", log, "--to", "tensorboard").exit_code == 0
     (events,) = out.glob("*-tensorboard/events.*")
     assert b"tiny (small scale)" in events.read_bytes()

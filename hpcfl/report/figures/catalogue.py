@@ -58,6 +58,7 @@ FIGURES = (
     FigureEntry("prototype-features", "Features that prototypes use", saved_prototypes.prototype_features),
     FigureEntry("prototypes-plane", "Prototypes in the plane", planes.prototypes_in_the_plane),
     FigureEntry("features-plane", "Features in the plane", planes.features_in_the_plane),
+    FigureEntry("training-error", "Training error", lines.training_error),
     FigureEntry("loss-terms", "Terms of the loss", lines.loss_terms),
     FigureEntry("gradient-ratios", "Gradients of the terms", lines.gradient_ratios),
     FigureEntry("head-norms", "Personalisation of heads", personalisation.head_norms),

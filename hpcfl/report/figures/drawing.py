@@ -61,9 +61,10 @@ class FigureData:
         """The setting with the most series, for figures that show one."""
         return max(self.settings, key=lambda setting: len(setting.series))
 
-    def where(self) -> str:
-        """Returns which setting a figure of one shows, as the end of a sentence."""
-        return f" Setting: {one_line(self.main.name)}." if self.main.name else ""
+    def where(self, setting: Setting | None = None) -> str:
+        """Returns which setting a figure of one shows, the main one by default, as the end of a sentence."""
+        name = (setting or self.main).name
+        return f" Setting: {one_line(name)}." if name else ""
 
     def first(self, number: int, most: int = MAX_PANELS) -> str:
         """Returns that a figure of at most so many series may not show all, and which setting it shows."""

@@ -17,6 +17,7 @@ from hpcfl.report.figures.style import (
     whole_numbers,
 )
 from hpcfl.report.records import RunRecord
+from hpcfl.report.series import Setting
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Panel:
     is_log: bool = False
     zero_is_none: bool = False
     """Whether a series without any other value than 0 has no line."""
+    is_error: bool = False
+    """Whether 1 minus the value is shown, in %."""
 
 
 LOSSES = (
@@ -66,6 +69,14 @@ GEOMETRY = (
     Panel("unreachable by a ReLU", "/prototypes/unreachable"),
     Panel("server's iterations or steps", "/refine/iterations", zero_is_none=True),
 )
+TRAINING_ERROR = tuple(
+    Panel(f"training error in %, by {name}", f"/round/train_accuracy_{inference}", is_error=True)
+    for inference, name in {
+        "global": "global prototypes",
+        "local": "local prototypes",
+        "head": "head",
+    }.items()
+)
 SILHOUETTE = (
     Panel("silhouette of test features", "/round/silhouette"),
     Panel("personalisation of heads", "/round/personalisation"),
@@ -98,12 +109,26 @@ def silhouette(data: FigureData) -> Drawing:
     return _lines(data, SILHOUETTE, sentence)
 
 
-def _lines(data: FigureData, panels: Sequence[Panel], sentence: str) -> Drawing:
-    """Returns a panel for each dataset that some run has, with a line for each series."""
+def training_error(data: FigureData) -> Drawing:
+    """Shows the main setting, or the first one whose runs have it: few runs of a study may log it."""
+    have = (
+        setting
+        for setting in (data.main, *data.settings)
+        for series in setting.series
+        if any(_values(shown(series), panel) is not None for panel in TRAINING_ERROR)
+    )
+    sentence = "Wrong answers on the clients' own training samples, after each round."
+    return _lines(data, TRAINING_ERROR, sentence, next(have, data.main))
+
+
+def _lines(
+    data: FigureData, panels: Sequence[Panel], sentence: str, setting: Setting | None = None
+) -> Drawing:
+    """Returns a panel for each dataset that some run of a setting has, with a line for each series."""
     values = {
         (panel, series.label): found
         for panel in panels
-        for series in data.main.series
+        for series in (setting or data.main).series
         if (found := _values(shown(series), panel)) is not None
     }
     known = [panel for panel in panels if any(each is panel for each, _ in values)]
@@ -127,7 +152,8 @@ def _lines(data: FigureData, panels: Sequence[Panel], sentence: str) -> Drawing:
             axis.yaxis.set_major_formatter(plain_numbers())
             axis.yaxis.set_minor_formatter(NullFormatter())
     add_legend(figure, axes)
-    return Drawing(figure, sentence + data.where(), ("metric", "method", "round", "mean", "std"), rows)
+    columns = ("metric", "method", "round", "mean", "std")
+    return Drawing(figure, sentence + data.where(setting), columns, rows)
 
 
 def _values(records: Sequence[RunRecord], panel: Panel) -> np.ndarray | None:
@@ -147,7 +173,7 @@ def _values(records: Sequence[RunRecord], panel: Panel) -> np.ndarray | None:
             known = ~np.isnan(values)
             sums = np.where(known, values, 0).sum(1)
             values = np.divide(sums, known.sum(1), out=np.full(len(values), np.nan), where=known.any(1))
-        rows.append(values)
+        rows.append(100 * (1 - values) if panel.is_error else values)
     found = np.array(rows).reshape(len(rows), rounds)
     has_line = (~np.isnan(found).any(0)).any() and (not panel.zero_is_none or np.nan_to_num(found).any())
     return found if has_line else None
