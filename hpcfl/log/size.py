@@ -16,6 +16,8 @@ OVERHEAD = 700
 """Bytes of HDF5 metadata per dataset."""
 STRING_BYTES = 32
 """Bytes of a string, approximately."""
+COPIES = 3
+"""Of a log in memory while it is written: its rows, the file as HDF5 makes it, and its bytes."""
 
 
 def dimension_sizes(plan: RunPlan) -> dict[str, int]:
@@ -40,3 +42,8 @@ def expected_log_size(plan: RunPlan) -> int:
         item = STRING_BYTES if metric.dtype == STRING else np.dtype(metric.dtype).itemsize
         nbytes += item * math.prod(lengths[dim] for dim in metric.dims)
     return nbytes
+
+
+def expected_log_memory(plan: RunPlan) -> int:
+    """Returns the approximate bytes that rank 0 needs for the log at the end of the run."""
+    return COPIES * expected_log_size(plan)

@@ -13,6 +13,7 @@ from hpcfl.algorithms.algorithm import BACKWARD, Algorithm
 from hpcfl.algorithms.build import build_algorithm
 from hpcfl.federation.participants import select_round
 from hpcfl.federation.run_plan import RunPlan
+from hpcfl.log.size import expected_log_memory
 from hpcfl.models.costs import Cost
 from hpcfl.plan.machine import Machine
 from hpcfl.plan.memory import MemoryEstimate, Messages
@@ -183,11 +184,11 @@ class Forecast:
 
     def server_memory(self) -> MemoryEstimate:
         """Memory of rank 0, which trains no clients unless it is alone."""
-        messages = self.messages.server(self.machine.ranks == 1)
+        messages, log = self.messages.server(self.machine.ranks == 1), expected_log_memory(self.plan)
         if self.machine.ranks > 1:
-            return MemoryEstimate({"program": self.program_bytes[0], "messages": messages})
+            return MemoryEstimate({"program": self.program_bytes[0], "messages": messages, "log": log})
         parts = self.rank_memory(0).parts
-        return MemoryEstimate({**parts, "messages": parts["messages"] + messages})
+        return MemoryEstimate({**parts, "messages": parts["messages"] + messages, "log": log})
 
     def _training(self, pool: int) -> dict[str, int]:
         """Returns the bytes that training the largest clients of a pool needs."""
@@ -212,8 +213,10 @@ class Forecast:
         }
         pools = {number: pool for number, pool in enumerate(self.pools) if pool.node == node}
         messages = [self.messages.workers(self.clients_of(n), len(pool.ranks)) for n, pool in pools.items()]
-        server = self.messages.server(self.machine.ranks == 1) if node == self.machine.node(0) else 0
-        parts["messages"] = sum(messages) + server
+        parts["messages"] = sum(messages)
+        if node == self.machine.node(0):
+            parts["messages"] += self.messages.server(self.machine.ranks == 1)
+            parts["log"] = expected_log_memory(self.plan)
         training = [
             self._training(number)
             for number, pool in enumerate(self.pools)

@@ -18,7 +18,8 @@ def hdf5_bytes(fill: Callable[[h5py.File], None]) -> bytes:
     with h5py.File("memory.h5", "w", driver="core", backing_store=False) as file:
         fill(file)
         file.flush()
-        return sealed(file.id.get_file_image())
+        image = file.id.get_file_image()
+    return sealed(image)  # HDF5's own copy is freed by now
 
 
 @contextlib.contextmanager

@@ -84,6 +84,13 @@ def test_programs_do_without_hpcfl(path):
     assert not [name for name in names if name.startswith("hpcfl")]
 
 
+def test_programs_can_use_the_task_as_a_key(tmp_path, monkeypatch):
+    """Flower's clients keep their data by task; lists in it would make each of them fail."""
+    prepared = prepare(small("cnn"), "synthetic", "data", 2, tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program", str(prepared.task)])
+    assert hash(shared.read_task()) == hash(shared.read_task())
+
+
 def test_a_round_lasts_from_line_to_line():
     """Ends at 7, 8, 10, 13, 17: rounds of 1, 2, 3 and 4 s after the first; the last is not counted."""
     got = from_times(1.0, [7.0, 8.0, 10.0, 13.0, 17.0], 0.5, 5)

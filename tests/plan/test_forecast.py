@@ -11,6 +11,7 @@ import pytest
 from hpcfl.config.loading import load_config
 from hpcfl.federation.run_plan import plan_run
 from hpcfl.log.reader import read_log
+from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
 from hpcfl.plan.checkpoints import checkpoint_sizes
 from hpcfl.plan.forecast import Forecast
@@ -124,6 +125,14 @@ def test_memory_adds_up():
     assert crowded["kept by waiting ranks"] == 16 * (4 * cost.parameters + cost.activations)
     plain = forecast("models.list=['mlp_256']", "runtime.step=plain", ranks=21).node_memory(0).parts
     assert plain["gradients"] == 4 * 4 * cost.parameters
+
+
+def test_rank_0_keeps_the_rows_of_the_log():
+    """Three times while it is written: rows, HDF5's file in memory, its bytes."""
+    said = forecast("federation.rounds=1000", ranks=5, nodes=2)
+    assert said.server_memory().parts["log"] == 3 * expected_log_size(said.plan)
+    assert said.node_memory(0).parts["log"] == said.server_memory().parts["log"]
+    assert "log" not in said.node_memory(1).parts
 
 
 def test_a_second_network_costs_as_much_as_it_does_alone():

@@ -37,6 +37,11 @@ def train(message: Message, context: Context) -> Message:
 
 class ReportingFedAvg(FedAvg):
     def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        if failed := [reply.error.reason for reply in replies if reply.has_error()]:
+            raise RuntimeError(f"{len(failed)} of {len(replies)} clients failed: {failed[0]}")
+        if len(replies) != task.participants:
+            raise RuntimeError(f"{len(replies)} clients trained, not {task.participants}")
         result = super().aggregate_train(server_round, replies)
         report(server_round)
         return result

@@ -43,7 +43,8 @@ class Task:
 
 def read_task() -> Task:
     """Returns the task that the first argument names."""
-    return Task(**json.loads(Path(sys.argv[1]).read_text()))
+    values = json.loads(Path(sys.argv[1]).read_text())
+    return Task(**values | {"shape": tuple(values["shape"])})
 
 
 class ClientData:
