@@ -6,8 +6,8 @@ hpcfl's. What papers describe is not: local training is below, and each method i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import nan
+from collections.abc import Callable, Iterable, Iterator
+from math import cos, nan, pi
 from typing import Any
 
 import numpy as np
@@ -75,12 +75,12 @@ class Federation:
         return self._samples(self.plan.clients[i].split.unlabelled, view)[0]
 
     def train(self, t: int, i: int, loss: Loss = no_loss, views: Views | None = None) -> float:
-        """Trains client i in round t by a new SGD and returns its mean loss.
+        """Trains client i in round t by a new optimiser and returns its mean loss.
 
         Views pass through the extractor together with a batch, and count only in `loss`.
         """
         (x, y), network, settings, total = self.train_data[i], self.networks[i].train(), self.settings, 0.0
-        optimiser = torch.optim.SGD(network.parameters(), settings.lr, settings.momentum)
+        optimiser = self.optimiser(network.parameters(), t)
         torch.manual_seed(key(self.seed, "train", i, t))  # dropout
         for epoch in range(settings.epochs):
             batches = self.batches(t, i, epoch, network.has_batch_norm)
@@ -97,6 +97,20 @@ class Federation:
                 optimiser.step()
                 total += value.item() * len(which)
         return total / (settings.epochs * sum(map(len, batches)))
+
+    def optimiser(self, parameters: Iterable[Tensor], t: int) -> torch.optim.Optimizer:
+        """Returns torch's own optimiser, with the learning rate of round t."""
+        s, rounds = self.settings, self.settings.lr_rounds or 1
+        if s.lr_schedule == "step":
+            rate = s.lr * s.lr_factor ** (t // rounds)
+        elif s.lr_schedule == "cosine":
+            rate = s.lr_min + (s.lr - s.lr_min) / 2 * (1 + cos(pi * min(t / rounds, 1)))
+        else:
+            rate = s.lr
+        if s.optimizer == "sgd":
+            return torch.optim.SGD(parameters, rate, s.momentum, weight_decay=s.weight_decay)
+        adam = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[s.optimizer]
+        return adam(parameters, rate, weight_decay=s.weight_decay)
 
     def batches(self, t: int, i: int, epoch: int, has_batch_norm: bool) -> list[Tensor]:
         """Returns which samples are in each batch of an epoch."""

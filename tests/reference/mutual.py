@@ -47,7 +47,7 @@ class Fml(Replica):
         )
 
     def groups(self, i: int, auxiliary: Any) -> list[list[Tensor]]:
-        """What is trained, each by its own SGD."""
+        """What is trained, each by its own optimiser."""
         return [[*self.clients.networks[i].parameters()], [*auxiliary.parameters()]]
 
     def train(self, t: int, i: int) -> Any:
@@ -55,7 +55,7 @@ class Fml(Replica):
         clients, settings = self.clients, self.clients.settings
         (x, y), network, auxiliary = clients.train_data[i], clients.networks[i], deepcopy(self.server)
         groups = self.groups(i, auxiliary)
-        optimisers = [torch.optim.SGD(group, settings.lr) for group in groups]
+        optimisers = [clients.optimiser(group, t) for group in groups]
         torch.manual_seed(key(clients.seed, "train", i, t))
         network.train()
         auxiliary.train()
