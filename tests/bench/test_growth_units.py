@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from hpcfl.bench import growth
-from hpcfl.bench.growth_model import Cost, Line, Size, fit, predict
+from hpcfl.bench.growth_model import Cost, Size, fit, predict
 
 
 def made_up(size: Size) -> Cost:
@@ -45,7 +45,9 @@ def test_the_model_finds_the_lines_that_costs_follow():
 
 def test_without_different_numbers_of_participants_all_of_a_round_is_theirs():
     sizes = [Size(100, 50, 20), Size(1000, 50, 20)]
-    assert fit({size: made_up(size) for size in sizes})["seconds"] == Line(0.0, pytest.approx(1.1 / 50))
+    line = fit({size: made_up(size) for size in sizes})["seconds"]
+    assert line.fixed == 0
+    assert line.each == pytest.approx(1.1 / 50)
 
 
 def test_the_prediction_is_printed_before_the_largest_run_begins(monkeypatch, capsys):

@@ -186,7 +186,7 @@ def test_a_torch_dataset_from_python():
 def test_an_exception_in_a_torch_dataset_shows_the_line():
     class Wrong(TensorDataset):
         def __getitem__(self, i):
-            return {}["no such key"]
+            return {"key": 0}["no such key"]
 
     line = Wrong.__getitem__.__code__.co_firstlineno + 1
     says = rf"^sample 0 of the train part cannot be read \(KeyError: 'no such key', {__file__}:{line}\)$"
