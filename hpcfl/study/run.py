@@ -17,7 +17,6 @@ from hpcfl.engine.progress import ProgressLines, choose_display
 from hpcfl.engine.run import RunHooks, run_federation
 from hpcfl.errors import BadInput, Fatal, Refused, RunFailed, nearest
 from hpcfl.federation.run_plan import RunPlan, plan_run
-from hpcfl.log.reader import SMALL_SCALE_NOTE
 from hpcfl.runtime.deadline import Deadline, end_time
 from hpcfl.runtime.devices import free_memory
 from hpcfl.runtime.exit_handling import DONE, FAILED, STOPPED
@@ -244,8 +243,6 @@ class StudyRunner:
         print_line(
             f"hpcfl: {self.study.title}: {plural(len(states), 'cell')}, {count_states(states)}; {merged}"
         )
-        if self.study.scale == "small":
-            print_line(f"hpcfl: {SMALL_SCALE_NOTE}")
         if early:
             print_line("hpcfl: stopped early; the same command goes on")
         return not failed

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcfl.config.loading import check_tables, parse_setting, parse_toml, read_text
 from hpcfl.errors import BadInput, nearest
-from hpcfl.log.reader import study_title
+from hpcfl.log.reader import SMALL_SCALE_NOTE, study_title
 from hpcfl.share.lookup import find_study
 from hpcfl.study.base_file import SHARED_TYPES, Shared, read_shared
 from hpcfl.study.cells import Cell, CellBlock, Condition, make_cells
@@ -42,8 +42,8 @@ class Study:
     """What is left out of the grids, to be said once."""
 
     def print_notes(self) -> None:
-        """Prints what is left out of the grids."""
-        for note in self.notes:
+        """Prints what is left out of the grids, and at small scale that the numbers mean nothing."""
+        for note in (*self.notes, *([SMALL_SCALE_NOTE] if self.scale == "small" else [])):
             print_line(f"{self.title}: {note}")
 
     @property
