@@ -63,7 +63,7 @@ def run_study(
             directory, store = absolute_path(Path()), RunStore(absolute_path(study.directory(out)))
             if comm.is_server:
                 claim_directory(study, store)
-                study.print_notes()
+                study.print_start()
         return StudyRunner(session, study, cells, store, directory, retry, keep).run_all()
 
     return launch(job)

@@ -42,9 +42,15 @@ class Study:
     """What is left out of the grids, to be said once."""
 
     def print_notes(self) -> None:
-        """Prints what is left out of the grids, and at small scale that the numbers mean nothing."""
-        for note in (*self.notes, *([SMALL_SCALE_NOTE] if self.scale == "small" else [])):
+        """Prints what is left out of the grids."""
+        for note in self.notes:
             print_line(f"{self.title}: {note}")
+
+    def print_start(self) -> None:
+        """Prints the notes, and at small scale that the numbers mean nothing."""
+        self.print_notes()
+        if self.scale == "small":
+            print_line(f"{self.title}: {SMALL_SCALE_NOTE}")
 
     @property
     def title(self) -> str:
