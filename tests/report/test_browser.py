@@ -140,6 +140,25 @@ def test_a_phone_does_not_scroll_sideways(browser):
     browser.resize(1200, 900)
 
 
+def test_in_print_there_are_no_controls_and_nothing_is_cut_off(browser):
+    """On paper of 190 mm without its margins; what is folded on the screen is printed."""
+    browser.run("document.querySelectorAll('details').forEach(each => { each.open = false; });")
+    browser.print_media(718)
+    controls = "nav, fieldset, .skip, .files, .script"
+    shown = browser.run(f"return [...document.querySelectorAll('{controls}')].filter(e => e.offsetHeight);")
+    assert shown == []
+    assert browser.run("return [...document.querySelectorAll('details li')].every(e => e.offsetHeight > 0);")
+    wide = browser.run(
+        "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.hidden'))"
+        ".filter(e => e.getBoundingClientRect().right > 719).map(e => e.outerHTML.slice(0, 80));"
+    )
+    assert wide == []
+    assert browser.paper().startswith(b"%PDF")
+    browser.screen_media()
+    browser.run("document.querySelectorAll('details').forEach(each => { each.open = true; });")
+    assert browser.run("return document.querySelector('nav').offsetHeight > 0;")
+
+
 @pytest.mark.skipif(AXE is None, reason="axe-core is not installed: npm install --no-save axe-core")
 @pytest.mark.parametrize("width", [390, 1200])
 def test_axe_finds_no_violation(browser, width):
