@@ -62,9 +62,10 @@ class RunRecord:
         return used | ({"block": self.block} if self.block else {}) | own
 
     def given_settings(self) -> dict[str, Any]:
-        """Returns the same without a size of built-in data that follows from the number of clients."""
+        """Returns the same without a size of data that follows from the number of clients, or from a file."""
         found, config = self.settings(), self.run.config
-        if config.data.samples_per_class == default_size(config.data, config.federation.clients):
+        size = default_size(config.data, config.federation.clients)
+        if size is None or config.data.samples_per_class == size:
             found.pop("data.samples_per_class", None)
         return found
 

@@ -80,7 +80,14 @@ def _group(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
 
 def _values(record: RunRecord) -> dict[str, str]:
     """Returns the settings of a run as text."""
-    return {key: "default" if value is None else str(value) for key, value in record.given_settings().items()}
+    return {key: _text(value) for key, value in record.given_settings().items()}
+
+
+def _text(value: Any) -> str:
+    """Returns a value as text; a list as cnn1+cnn2, because commas stand between settings."""
+    if isinstance(value, (list, tuple)):
+        return "+".join(map(str, value))
+    return "default" if value is None else str(value)
 
 
 def _of_method(key: str) -> bool:

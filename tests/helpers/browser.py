@@ -59,6 +59,20 @@ class Browser:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
         self.send("/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=metrics)
 
+    def print_media(self, width: int) -> None:
+        """Lays the page out as on paper of this width."""
+        self.resize(width, 1000)
+        self.send("/goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"media": "print"})
+
+    def screen_media(self) -> None:
+        """Lays the page out as on a screen again."""
+        self.send("/goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"media": ""})
+        self.resize(1200, 900)
+
+    def paper(self) -> bytes:
+        """Returns the page as PDF, as the browser prints it."""
+        return base64.b64decode(self.send("/print", page={"width": 21.0, "height": 29.7}))
+
     def press(self, *keys: str) -> None:
         """Presses keys one after another."""
         strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]

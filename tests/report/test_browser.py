@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 from tests.helpers.browser import MISSING, Browser, open_browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
-AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+NODE_PATH = filter(None, os.environ.get("NODE_PATH", "").split(":"))
+MODULES = (*NODE_PATH, Path(__file__).parents[2] / "node_modules")
+"""Where npm may have put axe-core."""
+AXE = next((each for root in MODULES if (each := Path(root, "axe-core", "axe.min.js")).is_file()), None)
 TAB, RIGHT, DOWN, ESCAPE, SPACE, ENTER = "\ue004", "\ue014", "\ue015", "\ue00c", " ", "\ue007"
 TIP = "const tip = document.querySelector('.tip:not([hidden])'); return tip && tip.textContent;"
 HIDDEN = (
@@ -136,9 +140,29 @@ def test_a_phone_does_not_scroll_sideways(browser):
     browser.resize(1200, 900)
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core")
+def test_in_print_there_are_no_controls_and_nothing_is_cut_off(browser):
+    """On paper of 190 mm without its margins; what is folded on the screen is printed."""
+    browser.run("document.querySelectorAll('details').forEach(each => { each.open = false; });")
+    browser.print_media(718)
+    controls = "nav, fieldset, .skip, .files, .script"
+    shown = browser.run(f"return [...document.querySelectorAll('{controls}')].filter(e => e.offsetHeight);")
+    assert shown == []
+    assert browser.run("return [...document.querySelectorAll('details li')].every(e => e.offsetHeight > 0);")
+    wide = browser.run(
+        "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.hidden'))"
+        ".filter(e => e.getBoundingClientRect().right > 719).map(e => e.outerHTML.slice(0, 80));"
+    )
+    assert wide == []
+    assert browser.paper().startswith(b"%PDF")
+    browser.screen_media()
+    browser.run("document.querySelectorAll('details').forEach(each => { each.open = true; });")
+    assert browser.run("return document.querySelector('nav').offsetHeight > 0;")
+
+
+@pytest.mark.skipif(AXE is None, reason="axe-core is not installed: npm install --no-save axe-core")
 @pytest.mark.parametrize("width", [390, 1200])
 def test_axe_finds_no_violation(browser, width):
+    assert AXE is not None
     browser.resize(width, 900)
     browser.run(AXE.read_text("utf-8"))
     browser.send("/timeouts", script=120_000)

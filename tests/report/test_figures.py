@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpcfl.report.figures import clients, curves, gantt, lines, planes, scaling, targets, values
+from hpcfl.report.figures import clients, curves, gantt, lines, margins, planes, scaling, targets, values
 from hpcfl.report.figures.drawing import FigureData, NoData
 from hpcfl.report.figures.files import write_figure
 from hpcfl.report.figures.style import COLOURS, label_text, new_figure, report_style, series_styles
@@ -44,6 +44,18 @@ def test_traffic_of_different_sizes_has_a_logarithmic_axis(bytes_up, scale):
     big.run.datasets["/round/bytes_up"][:] = bytes_up
     drawing = curves.accuracy_by_bytes(figure_data([record("fedproto", HEAD), big]))
     assert drawing.figure.axes[0].get_xscale() == scale
+
+
+@pytest.mark.parametrize(("far", "scale"), [(0.5, "linear"), (100.0, "log")])
+def test_losses_of_different_sizes_have_a_logarithmic_axis(far, scale, monkeypatch):
+    """One term at 0.2 beside one at 0.5, and beside one at 100."""
+    monkeypatch.setattr(lines, "LOSSES", lines.LOSSES[1:2])
+    runs = [record(method, HEAD) for method in ("fedproto", "protonorm")]
+    for run, loss in zip(runs, (0.2, far), strict=True):
+        run.run.datasets["/round/loss_align"] = np.full(2, loss)
+    drawing = lines.loss_terms(figure_data(runs))
+    assert drawing.figure.axes[0].get_yscale() == scale
+    assert [row[3] for row in drawing.rows] == [0.2, 0.2, far, far]
 
 
 def test_rounds_that_were_not_evaluated_are_not_drawn():
@@ -165,6 +177,19 @@ def test_the_gantt_chart_has_a_bar_for_each_client_of_the_last_round(study):
     assert [(row[2], *row[4:]) for row in drawing.rows] == list(want)
     assert {row[1] for row in drawing.rows} == {0}
     assert (np.diff(sorted(run["/client/started"][-1])) > 0).all()
+
+
+def test_margins_of_every_class_are_those_of_the_last_round(study):
+    """fedproto's as logged; local has no global prototypes and no panel."""
+    paths = [str(study / f"clients-{method}-4-s0.h5") for method in ("local", "fedproto")]
+    data = figure_data(read_records(paths).runs)
+    drawing = margins.margins_of_classes(data)
+    run = data.main.series[1].records[0].read(margins.PATH)
+    assert {row[0] for row in drawing.rows} == {"fedproto"}
+    np.testing.assert_array_equal([row[2:] for row in drawing.rows], run[margins.PATH][-1])
+    assert np.nanmax(run[margins.PATH][-1]) == 1
+    with pytest.raises(NoData, match="no run has values of /prototypes/margin_common"):
+        margins.margins_of_classes(figure_data(read_records(paths[:1]).runs))
 
 
 def ranks_record(ranks: int, participants: int, seconds: float) -> RunRecord:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.colors import LogNorm
+from matplotlib import colormaps
+from matplotlib.colors import ListedColormap, LogNorm
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
 from hpcfl.report.figures.style import add_legend, label_text, new_figure, plain_numbers, whole_numbers
@@ -13,6 +14,8 @@ from hpcfl.report.verdict import COUNTERPART, WORDS
 MAX_NUMBERS = 250
 """Up to so many cells, each one shows its number."""
 MAX_BUBBLES = 4000
+SHADES = ListedColormap(colormaps["Blues"](np.linspace(0.15, 1, 256)))
+"""Blues without those that look like white, which is no sample."""
 
 
 def _counts(data: FigureData) -> np.ndarray:
@@ -34,7 +37,7 @@ def class_heatmap(data: FigureData) -> Drawing:
     figure, [panel] = new_figure(1, height=float(np.clip(0.2 * classes, 1.2, 4)))
     top = max(2, int(counts_MK.max()))
     values_KM = np.ma.masked_equal(counts_MK.T, 0)
-    image = panel.imshow(values_KM, norm=LogNorm(1, top), cmap="Blues", aspect="auto", interpolation="none")
+    image = panel.imshow(values_KM, norm=LogNorm(1, top), cmap=SHADES, aspect="auto", interpolation="none")
     set_cells(image, counts_MK.T, "client", "class", "training samples")
     if counts_MK.size <= MAX_NUMBERS:
         for (i, k), count in np.ndenumerate(counts_MK):
@@ -56,12 +59,13 @@ def class_bubbles(data: FigureData) -> Drawing:
         raise NoData(f"{counts_MK.size} bubbles would not be told apart; the heatmap shows them")
     figure, [panel] = new_figure(1, height=float(np.clip(0.2 * counts_MK.shape[1], 1.4, 5)))
     i, k = np.nonzero(counts_MK)
-    area = 160 * counts_MK[i, k] / counts_MK.max() * min(1.0, 20 / counts_MK.shape[0])
-    bubbles = panel.scatter(i, k, s=area, color="#D55E00", alpha=0.75, linewidth=0)
+    clients, classes = counts_MK.shape
+    area = 160 * counts_MK[i, k] / counts_MK.max() * min(1.0, 20 / clients, 60 / classes)
+    bubbles = panel.scatter(i, k, s=area, color="#D55E00", alpha=0.75, linewidth=0, clip_on=False)
     cells = zip(i, k, counts_MK[i, k], strict=True)
     set_texts(bubbles, [f"client {i}, class {k}: {count} training samples" for i, k, count in cells])
-    panel.set(xlabel="client", ylabel="class", xlim=(-0.7, len(counts_MK) - 0.3))
-    panel.set_ylim(-0.7, counts_MK.shape[1] - 0.3)
+    panel.set(xlabel="client", ylabel="class", xlim=(-0.7, clients - 0.3))
+    panel.set_ylim(-0.7, classes - 0.3)
     whole_numbers(panel.xaxis, panel.yaxis)
     sentence = (
         f"The same by area: the largest bubble is {int(counts_MK.max())} training samples." + data.where()

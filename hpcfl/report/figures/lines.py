@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.ticker import NullFormatter
 
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, mean_and_spread, shown
 from hpcfl.report.figures.style import (
     add_legend,
     draw_mean,
+    logarithmic_y,
     new_figure,
-    plain_numbers,
     whole_numbers,
 )
 from hpcfl.report.records import RunRecord
 from hpcfl.report.series import Setting
+
+FAR, LABELLED = 30, 5
+"""Lines that differ by a factor of FAR, and ratios that differ by LABELLED, have a logarithmic axis."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ def prototype_geometry(data: FigureData) -> Drawing:
 
 
 def silhouette(data: FigureData) -> Drawing:
-    sentence = "How well test features cluster by class (1 is best), and how far heads follow class counts."
+    sentence = (
+        "How well test features cluster by class (1 is best), and how far heads are from following the class "
+        "counts (0: they do)."
+    )
     return _lines(data, SILHOUETTE, sentence)
 
 
@@ -147,13 +152,25 @@ def _lines(
     for panel, axis in zip(known, axes, strict=True):
         axis.set(title=panel.title, xlabel="round")
         whole_numbers(axis.xaxis)
-        if panel.is_log and any((found > 0).any() for (each, _), found in values.items() if each is panel):
-            axis.set_yscale("log", nonpositive="mask")
-            axis.yaxis.set_major_formatter(plain_numbers())
-            axis.yaxis.set_minor_formatter(NullFormatter())
+        shown_values = [found for (each, _), found in values.items() if each is panel]
+        if _ratios_differ(shown_values) if panel.is_log else _are_far_apart(shown_values):
+            logarithmic_y(axis)
     add_legend(figure, axes)
     columns = ("metric", "method", "round", "mean", "std")
     return Drawing(figure, sentence + data.where(setting), columns, rows)
+
+
+def _ratios_differ(found: Sequence[np.ndarray]) -> bool:
+    """Returns whether positive values, zeros aside, differ by a factor that a logarithmic axis can label."""
+    positive = np.concatenate([values[values > 0] for values in found])
+    return len(positive) > 0 and bool(positive.max() > LABELLED * positive.min())
+
+
+def _are_far_apart(found: Sequence[np.ndarray]) -> bool:
+    """Returns whether the lines of a panel would lie on its bottom but for one; none has a zero or less."""
+    known = [values[~np.isnan(values)] for values in found]
+    middles = [float(np.median(values)) for values in known]
+    return all((values > 0).all() for values in known) and max(middles) > FAR * min(middles)
 
 
 def _values(records: Sequence[RunRecord], panel: Panel) -> np.ndarray | None:

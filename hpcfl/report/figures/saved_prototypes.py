@@ -89,7 +89,7 @@ def _heatmaps(data: FigureData, sentence: str, binary: bool) -> Drawing:
         look: dict[str, Any] = {"vmin": -1, "vmax": 1, "cmap": "PuOr"}
         image = panel.imshow(known_KD / (top or 1), aspect="auto", interpolation="none", **look)
         set_cells(image, known_KD, "feature", "class", "not zero" if binary else "value")
-        share = f"{np.nanmean(known_KD):.0%} not zero" if binary else f"1 = {top:.3g}"
+        share = f"{np.nanmean(known_KD):.1%} not zero" if binary else f"1 = {top:.3g}"
         panel.set(title=f"{label_text(label)} ({share})", xlabel="feature", ylabel="class")
         panel.set_gid(data.styles[label]["gid"])
         panel.grid(visible=False)

@@ -143,6 +143,17 @@ def new_figure(
     return figure, found[:panels]
 
 
+def logarithmic_y(panel: Axes) -> None:
+    """Makes the vertical axis logarithmic, with labels at 1, 2 and 5 where it spans less than two decades."""
+    panel.set_yscale("log", nonpositive="mask")
+    low, high = panel.get_ylim()
+    panel.yaxis.set_major_locator(
+        LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=8)
+    )
+    panel.yaxis.set_major_formatter(plain_numbers())
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
 def logarithmic_x(panel: Axes) -> None:
     """Makes the horizontal axis logarithmic, with plain numbers, because text is never read as formulas."""
     panel.set_xscale("log")
