@@ -21,7 +21,8 @@ from hpcfl.federation.run_plan import RunPlan, plan_run
 from hpcfl.log.compare import compare_runs
 from hpcfl.log.reader import Run, read_log
 from hpcfl.models.costs import costs
-from hpcfl.plan.forecast import CUDA_CONTEXT_BYTES, Forecast
+from hpcfl.plan.device_memory import CUDA_CONTEXT_BYTES, gpu_memory
+from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import machine_like_here
 from hpcfl.runtime.devices import device_for, free_memory, set_up_torch
 from hpcfl.runtime.exit_handling import DONE, FAILED
@@ -142,7 +143,7 @@ def _memory(peak: int | None, plan: RunPlan) -> Finding:
     dims = (plan.architectures, plan.data.shape, *plan.dims)
     counted = costs(*dims, plan.config.train.batch_size, plan.config.runtime.inference_batch)
     forecast = Forecast(plan, counted, machine_like_here(1, 1, 1, None, None, None), (0, 0))
-    needed = forecast.device_memory(0).total - CUDA_CONTEXT_BYTES
+    needed = gpu_memory(forecast, 0).total - CUDA_CONTEXT_BYTES
     kept = plan.data.x.nbytes + plan.data.y.nbytes + forecast.arena(0)  # where there is room
     detail = (
         f"at most {format_memory(peak)} in use by tensors; hpcfl plan says {format_memory(needed)}, and "

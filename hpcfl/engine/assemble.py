@@ -86,7 +86,7 @@ def assemble(
         step_options=options,
         records=records,
         device_memory=divide_memory(
-            device, runtime.device_memory, len(queue.pool.ranks), plan.data.x.nbytes + plan.data.y.nbytes
+            device, runtime.device_memory, placement.sharing, plan.data.x.nbytes + plan.data.y.nbytes
         ),
         comm=comm,
         download_codec=Codec(algorithm.download_arrays()),

@@ -18,6 +18,7 @@ from hpcfl.models.pretrained import read_pretrained
 from hpcfl.models.registry import base_name, split_name
 from hpcfl.plan.algorithm_work import algorithm_flops
 from hpcfl.plan.checkpoints import checkpoint_sizes
+from hpcfl.plan.device_memory import gpu_memory, gpus
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import machine_like_here, program_memory
 from hpcfl.plan.memory import MemoryEstimate
@@ -83,7 +84,7 @@ def _as_dict(forecast: Forecast) -> dict[str, Any]:
         "nodes": [forecast.node_memory(n).parts for n in range(forecast.machine.nodes)],
         "node_bytes": [forecast.node_memory(n).total for n in range(forecast.machine.nodes)],
         "device_bytes": [
-            forecast.device_memory(n).total if device != "cpu" else 0
+            gpu_memory(forecast, n).total if device != "cpu" else 0
             for n, device in enumerate(forecast.device_of)
         ],
         "server_bytes": forecast.server_memory().total,
@@ -172,8 +173,8 @@ def _memory(forecast: Forecast) -> Table:
     _add_memory(table, "rank 0, the server", forecast.server_memory())
     for number, (pool, device) in enumerate(zip(forecast.pools, forecast.device_of, strict=True)):
         _add_memory(table, f"a rank of {format_ranges(pool.ranks)}", forecast.rank_memory(number))
-        if device != "cpu":
-            _add_memory(table, f"{device} of node {pool.node}", forecast.device_memory(number))
+        if number in gpus(forecast):
+            _add_memory(table, f"{device} of node {pool.node}", gpu_memory(forecast, number))
     return table
 
 

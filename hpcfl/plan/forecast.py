@@ -25,8 +25,6 @@ from hpcfl.training.client_layout import ClientLayouts
 
 SAMPLED_ROUNDS = 20
 """First rounds over which means are taken; their participants are known in advance."""
-CUDA_CONTEXT_BYTES = 400 * 2**20
-"""Bytes that a CUDA context takes on a device, per rank."""
 
 
 @dataclass
@@ -46,7 +44,7 @@ class Forecast:
         self.workers = range(1, machine.ranks) if machine.ranks > 1 else range(1)
         node_of = [machine.node(rank) for rank in range(machine.ranks)]
         kind = machine.kind if runtime.device == "auto" else runtime.device
-        locations = [
+        self.locations = locations = [
             (node, device_for(runtime.device, rank - node_of.index(node), kind, machine.devices))
             for rank, node in enumerate(node_of)
         ]
@@ -180,7 +178,7 @@ class Forecast:
         clients, ranks = self.clients_of(pool), len(self.pools[pool].ranks)
         messages = self.messages.workers(clients, ranks) // ranks
         parts = {"program": self.program_bytes[0], "messages": messages}
-        return MemoryEstimate(parts | self._training(pool) if self.on_cpu(pool) else parts)
+        return MemoryEstimate(parts | self.training_memory(pool) if self.on_cpu(pool) else parts)
 
     def server_memory(self) -> MemoryEstimate:
         """Memory of rank 0, which trains no clients unless it is alone."""
@@ -190,7 +188,7 @@ class Forecast:
         parts = self.rank_memory(0).parts
         return MemoryEstimate({**parts, "messages": parts["messages"] + messages, "log": log})
 
-    def _training(self, pool: int) -> dict[str, int]:
+    def training_memory(self, pool: int) -> dict[str, int]:
         """Returns the bytes that training the largest clients of a pool needs."""
         clients, kind = self.clients_of(pool), self.device_of[pool].partition(":")[0]
         return {
@@ -218,7 +216,7 @@ class Forecast:
             parts["messages"] += self.messages.server(self.machine.ranks == 1)
             parts["log"] = expected_log_memory(self.plan)
         training = [
-            self._training(number)
+            self.training_memory(number)
             for number, pool in enumerate(self.pools)
             for _ in pool.ranks
             if pool.node == node and self.on_cpu(number)
@@ -242,9 +240,3 @@ class Forecast:
         """Returns the bytes of the states of a node's clients in the arena."""
         clients = (i for i, number in enumerate(self.pool_of) if self.pools[number].node == node)
         return sum(self.layouts.layout(i).nbytes for i in clients)
-
-    def device_memory(self, pool: int) -> MemoryEstimate:
-        """Memory that a GPU must have for all ranks that share it; they use what is free beside it, too."""
-        ranks = len(self.pools[pool].ranks)
-        parts = {"contexts": CUDA_CONTEXT_BYTES} | self._training(pool)
-        return MemoryEstimate({name: ranks * nbytes for name, nbytes in parts.items()})

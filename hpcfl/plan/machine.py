@@ -12,6 +12,7 @@ from pathlib import Path
 from hpcfl.errors import BadInput
 from hpcfl.runtime import cores
 from hpcfl.runtime.arena import RESERVED_BYTES, free_space
+from hpcfl.utils import accelerator
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def machine_like_here(
     for option, gib in (("--memory", memory), ("--device-memory", device_memory)):
         if gib is not None and not 0 < gib < 1e9:
             raise BadInput(f"{option} {gib}: must be a number of GiB")
+    kind, _ = accelerator.find_accelerators("auto")
     return Machine(
         ranks,
         nodes,
@@ -65,7 +67,7 @@ def machine_like_here(
         int(memory * 2**30) if memory else _memory(),
         int(device_memory * 2**30) if device_memory else None,
         free_space().shared - RESERVED_BYTES,
-        "cuda",
+        "cuda" if kind == "cpu" else kind,
     )
 
 

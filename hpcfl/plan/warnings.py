@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcfl.plan.device_memory import gpu_memory, gpus
 from hpcfl.plan.forecast import Forecast
 from hpcfl.utils.formatting import format_memory
 
@@ -19,10 +20,10 @@ def warnings(forecast: Forecast) -> list[str]:
                 f"the arena of node {node} needs {format_memory(arena)}, shared memory has {shared}: "
                 "it will be a file, or refused if runtime.arena = 'shared'"
             )
-    for number, device in enumerate(forecast.device_of):
-        available, need = forecast.machine.device_memory, forecast.device_memory(number).total
-        if not forecast.on_cpu(number) and available is not None and need > available:
-            name = f"{device} of node {forecast.pools[number].node}"
+    for number in gpus(forecast):
+        available, need = forecast.machine.device_memory, gpu_memory(forecast, number).total
+        if available is not None and need > available:
+            name = f"{forecast.device_of[number]} of node {forecast.pools[number].node}"
             messages.append(f"{name} needs {format_memory(need)}, it has {format_memory(available)}")
     spare = len(forecast.workers) - forecast.plan.config.federation.per_round
     if spare > 0:

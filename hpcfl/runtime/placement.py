@@ -32,6 +32,8 @@ class Placement:
     """Why the arena is not of the first kind; empty if it is."""
     nodes: int
     cores: int
+    sharing: int
+    """Number of workers that train on the device of this rank, whatever their pools are."""
     float64_remark: str
     """What is computed elsewhere because the device has no float64; empty: nothing."""
 
@@ -90,4 +92,6 @@ def place_clients(
     if not accelerator.has_float64(device):
         remark = f"{device.type} has no float64: the server, and clients' sums in float64, are on the CPU"
     kind = "pinned" if pinned else "pool"
-    return Placement(queue, arena, kind, reserved.reason, len(set(nodes)), total, remark)
+    used = list(zip(hosts, identities, strict=True))  # nodes of runtime.pretend_nodes have the same devices
+    sharing = sum(used[rank] == used[comm.rank] for rank in comm.workers)
+    return Placement(queue, arena, kind, reserved.reason, len(set(nodes)), total, sharing, remark)

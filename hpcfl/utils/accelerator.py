@@ -97,7 +97,8 @@ def name(device: torch.device) -> str:
 def free_memory(device: torch.device) -> int:
     """Returns the free bytes of the device; 0 if torch cannot say."""
     if device.type == "mps":
-        return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+        most, used = _call("mps", "recommended_max_memory"), _call("mps", "driver_allocated_memory")
+        return max(0, int(most - used)) if most is not None and used is not None else 0
     free, _ = _call(device.type, "mem_get_info", device) or (0, 0)
     return int(free)
 

@@ -135,6 +135,16 @@ def test_states_stay_on_the_device_within_a_bound():
     assert cached.syncs == not_cached.syncs == 1
 
 
+def test_plan_and_doctor_see_the_devices(hpcfl):
+    with stand_in_devices(2):
+        planned = hpcfl("plan", "-n", "3", "--devices", "2", "--device-memory", "0.5")
+        checked = hpcfl("doctor")
+    assert planned.exit_code == checked.exit_code == 0, planned.output + checked.output
+    for line in ("standin:1 of node 0", "standin:0 of node 0 needs"):
+        assert line in planned.output
+    assert "1 rank, each sees 2 GPUs" in checked.output
+
+
 @pytest.mark.slow
 def test_the_whole_catalogue_keeps_within_the_limits(bench_command):
     done = bench_command("device")

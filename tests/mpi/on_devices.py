@@ -10,10 +10,13 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import torch
+
 from hpcfl.bench.stand_in import stand_in_devices
 from hpcfl.comm.communicator import open_communicator
 from hpcfl.comm.launcher import find_launcher
-from hpcfl.engine import launch
+from hpcfl.engine import assemble, launch
+from hpcfl.runtime.device_memory import DeviceMemory
 from tests.helpers.cases import CASES, METHODS
 
 ALIGN_SHORTLY = ["method.iterations=30"]
@@ -31,6 +34,8 @@ RUNS = {
 }
 
 
+SHARED = {f"one device, {way}": [*RUNS["partial"], f"runtime.placement={way}"] for way in ("pool", "pinned")}
+"""What several ranks run on one device."""
 FLOAT32 = (
     "fedproto",
     "fedtgp",
@@ -62,7 +67,20 @@ def main(kind: str, directory: Path, root: str) -> None:
                 continue
             log = str(directory / f"{name}.h5")
             codes[name] = launch.launch_train(None, [*settings, f"data.root={root}"], log, False)
-    if comm.size > 1:  # rank 0 has no accelerator, the others have
+    if comm.size > 1:
+        sharing, divide_memory = [], assemble.divide_memory
+
+        def divide(device: torch.device, share: float, ranks: int, data: int) -> DeviceMemory:
+            sharing.append(ranks)
+            return divide_memory(device, share, ranks, data)
+
+        assemble.divide_memory = divide
+        with stand_in_devices(1):
+            for name, settings in SHARED.items():
+                codes[name] = launch.launch_train(None, settings, str(directory / f"{name}.h5"), False)
+        if comm.is_server:
+            print("sharing", sharing)
+        # rank 0 has no accelerator, the others have
         with nullcontext() if comm.is_server else stand_in_devices(1):
             codes["mixed"] = launch.launch_train(None, [], str(directory / "mixed.h5"), False)
     if comm.is_server:

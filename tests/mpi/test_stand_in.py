@@ -15,7 +15,7 @@ from hpcfl.log.reader import read_log
 from tests.helpers.cases import prepare_images
 from tests.helpers.mpi import ROOT, mpich
 from tests.helpers.runs import CHECKPOINTS, assert_equal_runs
-from tests.mpi.on_devices import FLOAT32, RUNS
+from tests.mpi.on_devices import FLOAT32, RUNS, SHARED
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="this torch has no backends in Python")
 
@@ -90,7 +90,7 @@ def test_a_checkpoint_continues_on_another_type_of_device(tmp_path: Path):
 
 def test_the_catalogue_on_three_ranks_and_two_devices(on_cpu: Path, root: Path, tmp_path: Path):
     done = mpich().run(3, "-m", PROGRAM, "standin", tmp_path, root, cwd=ROOT)
-    codes = dict.fromkeys(RUNS, 0) | {"mixed": 2}
+    codes = dict.fromkeys([*RUNS, *SHARED], 0) | {"mixed": 2}
     assert f"codes {codes}" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]
     assert "the ranks have different types of device (cpu on rank 0, standin on rank 1)" in done.stderr
     for name in RUNS:
@@ -99,3 +99,6 @@ def test_the_catalogue_on_three_ranks_and_two_devices(on_cpu: Path, root: Path, 
     assert run.attributes["device"] == "standin:0"
     for client in run["/client/rank"].T:  # a pool for each device, and a worker in each
         assert len(set(client[client >= 0])) <= 1, "a client moved to another device"
+    assert "sharing [2, 2]" in done.stdout, "two workers divide the memory, whether they are a pool or not"
+    for name in SHARED:
+        assert_equal_runs(tmp_path / f"{name}.h5", on_cpu / "partial.h5")

@@ -14,6 +14,7 @@ from hpcfl.log.reader import read_log
 from hpcfl.log.size import expected_log_size
 from hpcfl.models.costs import costs
 from hpcfl.plan.checkpoints import checkpoint_sizes
+from hpcfl.plan.device_memory import CUDA_CONTEXT_BYTES, gpu_memory, gpus
 from hpcfl.plan.forecast import Forecast
 from hpcfl.plan.machine import Machine
 from hpcfl.plan.warnings import warnings
@@ -88,6 +89,19 @@ def test_clients_are_dealt_to_devices_as_in_a_run():
     assert sorted(rank for pool in said.pools for rank in pool.ranks) == list(range(1, 9))
     assert sorted(i for n in range(len(said.pools)) for i in said.clients_of(n)) == list(range(20))
     assert {pool.node for pool in said.pools} == {0, 1}
+
+
+@pytest.mark.parametrize("placement", ["pool", "pinned"])
+def test_a_gpu_needs_memory_for_all_ranks_that_use_it(placement):
+    """The clients are alike: five contexts, for the server has one too, and four networks."""
+    alike = ("partition.name=iid", "models.list=['mlp_64']", f"runtime.placement={placement}")
+    said = forecast(*alike, ranks=5, devices=1, gpu=1000)
+    parts = gpu_memory(said, 0).parts
+    assert parts["contexts"] == 5 * CUDA_CONTEXT_BYTES
+    assert parts["network"] == 4 * said.layouts.buffer_bytes("mlp_64")
+    assert (gpus(said), len(warnings(said))) == ([0], 1)
+    two = forecast(*alike, ranks=5, devices=2)
+    assert [gpu_memory(two, n).parts["contexts"] // CUDA_CONTEXT_BYTES for n in gpus(two)] == [2, 3]
 
 
 def test_makespan_and_imbalance():

@@ -1,11 +1,14 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from hpcfl.errors import BadInput
+from hpcfl.runtime.device_memory import DeviceMemory, divide_memory
 from hpcfl.runtime.devices import device_for, torch_threads
+from hpcfl.utils import accelerator
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,20 @@ def test_threads_are_set_for_a_while():
     with torch_threads(before + 2):
         assert torch.get_num_threads() == before + 2
     assert torch.get_num_threads() == before
+
+
+def test_free_memory_holds_the_data_if_they_fit_and_then_states(monkeypatch):
+    monkeypatch.setattr(accelerator, "free_memory", lambda device: 1000)
+    gpu = torch.device("cuda", 0)
+    assert divide_memory(gpu, 0.5, 1, data=300) == DeviceMemory(True, 200)
+    assert divide_memory(gpu, 0.5, 2, data=300) == DeviceMemory(False, 250)
+    assert divide_memory(gpu, 0.0, 1, data=300) == DeviceMemory(False, 0)
+    assert divide_memory(torch.device("cpu"), 0.5, 1, data=300) == DeviceMemory(False, 0)
+
+
+def test_an_apple_gpu_says_what_is_free_if_its_torch_can(monkeypatch):
+    functions = SimpleNamespace(recommended_max_memory=lambda: 1000, driver_allocated_memory=lambda: 300)
+    monkeypatch.setattr(torch, "mps", functions)
+    assert accelerator.free_memory(torch.device("mps", 0)) == 700
+    del functions.recommended_max_memory  # before torch 2.5
+    assert accelerator.free_memory(torch.device("mps", 0)) == 0
