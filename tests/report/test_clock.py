@@ -12,10 +12,15 @@ from tests.helpers.cases import FEW, OWN
 from tests.helpers.runs import SHORT, assert_equal_runs, options
 
 EXACT = ["fedproto", "fedtgp-sparse", "anchor", "anchor-fixed", "local", "fednh", "fedkd", "fml", "fedgh"]
+FACTORS = [
+    *("method.energy_start=0.85", "models.features=32"),
+    *("train.lr=0.2", "train.epochs=3", "train.batch_size=5"),
+]
+"""FedKD sends factors, whose rank is not the same for all clients."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [*EXACT, "fedmps", "feddistill", "lg-fedavg", "fedgen"])
+@pytest.mark.parametrize("method", [*EXACT, "fedsap-ssl", "fedmps", "feddistill", "lg-fedavg", "fedgen"])
 def test_the_clock_of_a_log_is_that_of_a_run_with_these_devices(hpcfl, method):
     settings = options(*FEW, *OWN.get(method, []), f"method.name={method}", "federation.participation=5")
     system = options("system.profile=phones", "system.latency={median=0.1, sigma=1.0}")
@@ -31,6 +36,22 @@ def test_the_clock_of_a_log_is_that_of_a_run_with_these_devices(hpcfl, method):
     np.testing.assert_allclose(one["/virtual/seconds"], other["/virtual/seconds"], rtol=0.01)
     sent = [(log["/virtual/bytes_up"] + log["/virtual/bytes_down"]).sum() for log in (one, other)]
     assert abs(sent[0] - sent[1]) < 20, "rounding"
+
+
+def test_factors_whose_ranks_differ_are_shared_out_and_that_is_said(hpcfl):
+    settings = options(*FEW, *FACTORS, "method.name=fedkd", "federation.participation=5")
+    phones = options("system.profile=phones")
+    assert hpcfl("train", "--out", "with.h5", *settings, *phones).exit_code == 0
+    assert hpcfl("train", "--out", "without.h5", *settings).exit_code == 0
+    done = hpcfl("clock", "without.h5", "--profile=phones", "-o", "clocked.h5")
+    assert done.exit_code == 0, done.output
+    assert "by client not exact" in done.output
+    one, other = read_log("with.h5"), read_log("clocked.h5")
+    sent_TM = one["/virtual/bytes_up"]
+    assert any(len(set(sent_M[sent_M > 0])) > 1 for sent_M in sent_TM)
+    np.testing.assert_allclose(sent_TM.sum(1), other["/virtual/bytes_up"].sum(1), rtol=0.01)
+    np.testing.assert_array_equal(one["/virtual/seconds_compute"], other["/virtual/seconds_compute"])
+    np.testing.assert_allclose(one["/virtual/seconds"], other["/virtual/seconds"], rtol=0.3)
 
 
 def test_what_is_shown_and_what_is_written(hpcfl):
