@@ -105,7 +105,7 @@ def export(
 ) -> None:
     """Write runs as CSV files, for a tracker or for torch, or the tables of a study as CSV or LaTeX.
 
-    wandb: an offline run, which `wandb sync DIR` sends. mlflow: a local store; with -o all runs are in one.
+    wandb: an offline run, which `wandb sync DIR/offline-run-*` sends. mlflow: a store; with -o one for all.
     reference: a study's results in one file, which hpcfl report --reference puts beside those of a later run.
 
     torch: the clients' networks after the last round, which torch loads without hpcfl, prototypes and saved

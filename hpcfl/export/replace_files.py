@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from hpcfl.utils.hdf5_file import read_regular
 SUFFIXES = "csv|tex|md|svg|pdf|png|html|toml|json|pt|pt2"
 FILE_NAME = re.compile(
     rf"(?:(?:figures|tables|configs)/)?[\w-]+\.(?:{SUFFIXES})|events\.out\.tfevents\.\d+\.hpcfl"
-    r"|run-[0-9a-z]+\.wandb|mlflow\.db"
+    r"|(?:offline-run-\d{8}_\d{6}-[0-9a-z]+/)?run-[0-9a-z]+\.wandb|mlflow\.db"
 )
 """Names of exported files, relative to the directory."""
 
@@ -46,6 +47,9 @@ def replace_files(
                 os.replace(Path(staging) / name, directory / name)
         for name in previous - set(files):
             (directory / name).unlink(missing_ok=True)
+            if "/" in name:
+                with contextlib.suppress(OSError):  # unless something else is in it
+                    (directory / name).parent.rmdir()
     except OSError as error:
         raise BadInput(f"cannot write to {directory}: {error.strerror or error}") from None
     return files

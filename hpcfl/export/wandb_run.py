@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hpcfl.errors import BadInput
-from hpcfl.export.scalars import parameters, rounds, run_id
+from hpcfl.export.scalars import parameters, rounds, run_id, start_time
 from hpcfl.log.reader import Run
 
 PROJECT = "hpcfl"
@@ -43,5 +44,13 @@ def write(run: Run, directory: Path) -> Iterator[str]:
     found = list(directory.rglob("*.wandb"))
     if len(found) != 1:
         raise BadInput(f"{run.path}: wandb {wandb.__version__} wrote {len(found)} files instead of one")
-    shutil.move(found[0], directory / found[0].name)
-    yield found[0].name
+    name = f"{folder_name(run)}/{found[0].name}"
+    (directory / name).parent.mkdir()
+    shutil.move(found[0], directory / name)
+    yield name
+
+
+def folder_name(run: Run) -> str:
+    """Returns the name that wandb gives to a run that has not been sent yet; others are passed over."""
+    start = datetime.fromtimestamp(start_time(run), UTC)
+    return f"offline-run-{start:%Y%m%d_%H%M%S}-{run_id(run)}"

@@ -76,8 +76,8 @@ def test_wandb_has_every_round_and_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = make(Path("run.h5"))
     printed = export("run.h5", "--to", "wandb")
-    (path,) = Path("run-wandb").glob("*.wandb")
-    assert printed == f"run.h5: {path.name} in run-wandb\n"
+    (path,) = Path("run-wandb").glob("offline-run-*/*.wandb")
+    assert printed == f"run.h5: {path.parent.name}/{path.name} in run-wandb\n"
     assert sorted(each.name for each in Path().iterdir()) == ["run-wandb", "run.h5"]
     records = [Record.FromString(text) for text in wandb_records(path)]
     got: dict[tuple[str, int], float] = {}
@@ -102,9 +102,21 @@ def test_a_second_wandb_export_is_the_same_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(Path("run.h5"))
     export("run.h5", "--to", "wandb")
-    first = sorted(path.name for path in Path("run-wandb").iterdir())
+    first = sorted(Path("run-wandb").rglob("*"))
     export("run.h5", "--to", "wandb")
-    assert sorted(path.name for path in Path("run-wandb").iterdir()) == first
+    assert sorted(Path("run-wandb").rglob("*")) == first
+
+
+@needs("wandb")
+def test_wandb_sync_finds_the_run(tmp_path, monkeypatch):
+    """It passes over directories whose name does not say that they are yet to be sent."""
+    monkeypatch.chdir(tmp_path)
+    make(Path("run.h5"))
+    export("run.h5", "--to", "wandb")
+    (folder,) = Path("run-wandb").glob("offline-run-*")
+    command = [sys.executable, "-m", "wandb", "sync", "--dry-run", str(folder)]
+    done = subprocess.run(command, env={**os.environ, **NOWHERE}, capture_output=True, text=True, timeout=300)
+    assert "Would sync 1 run(s)" in done.stdout + done.stderr
 
 
 @needs("mlflow")
