@@ -26,6 +26,8 @@ LOCAL_STYLE = {"color": "black", "linestyle": (0, (2, 1.5)), "marker": "x", "gid
 """The baseline looks the same in all figures."""
 WIDTH, PANEL = 7.0, 2.4
 """Width of a figure (two columns of a paper) and height of a row of panels, in inches."""
+FEW_DECADES = 50
+"""A logarithmic axis of less than this factor has labels at 1, 2 and 5, not at 1 alone."""
 MAX_LABEL = 44
 """Longer labels are cut."""
 RC: dict[Any, Any] = {
@@ -144,7 +146,7 @@ def new_figure(
 
 
 def logarithmic_y(panel: Axes) -> None:
-    """Makes the vertical axis logarithmic, with labels at 1, 2 and 5 where it spans less than two decades."""
+    """Makes the vertical axis logarithmic; what is not positive is not drawn."""
     panel.set_yscale("log", nonpositive="mask")
     low, high = panel.get_ylim()
     panel.yaxis.set_major_locator(
