@@ -23,6 +23,10 @@ RECORD_ROWS = SUMMARY_ROWS | {
     path: slice(None) for path, metric in BY_PATH.items() if metric.dims in SMALL_DIMS
 }
 """The datasets of a log that a record is made from."""
+OF_PARTITION = {"alpha": "dirichlet", "classes_per_client": "pathological"} | dict.fromkeys(
+    ("ways", "shots", "deviation", "unlabelled"), "nway_kshot"
+)
+"""Keys that have an effect in one partition alone."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +72,11 @@ class RunRecord:
         if size is None or config.data.samples_per_class == size:
             found.pop("data.samples_per_class", None)
         return found
+
+    def has_effect(self, key: str) -> bool:
+        """Returns whether a key of the partition is one of the partition that the run has."""
+        section, _, word = key.rpartition(".")
+        return section != "partition" or OF_PARTITION.get(word) in (None, self.run.config.partition.name)
 
     def read(self, *paths: str) -> Run:
         """Returns the log with whole datasets that the record does not hold."""

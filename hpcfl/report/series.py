@@ -52,7 +52,7 @@ def make_settings(records: Sequence[RunRecord]) -> list[Setting]:
     keys = {name: [k for k in _varying(block) if not _of_method(k)] for name, block in blocks.items()}
     by_setting: dict[str, list[int]] = {}
     for i, values in enumerate(all_values):
-        own = keys[values.get("block", "")]
+        own = [key for key in keys[values.get("block", "")] if groups[i][0].has_effect(key)]
         by_setting.setdefault(_words(values, ["block", *own] if len(blocks) > 1 else own), []).append(i)
     settings = []
     for name, members in by_setting.items():

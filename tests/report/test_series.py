@@ -34,6 +34,19 @@ def test_settings_are_named_by_what_they_differ_in():
     assert make_settings(runs)[0].series[0].name == "fedproto, clients 20"
 
 
+def test_keys_without_effect_name_no_setting():
+    """α is Dirichlet's, the shots are those of nway_kshot, and a dataset in a file has its own size."""
+    runs = [
+        record("local", HEAD),
+        record("local", HEAD, "partition.name=nway_kshot", "partition.shots=20", "partition.alpha=0.5"),
+        record("local", HEAD, "data.name=mine", "models.list=['cnn1', 'cnn2']"),
+    ]
+    assert [setting.name for setting in make_settings(runs)] == [
+        *("spiral, dirichlet, alpha 0.1, list default", "spiral, nway_kshot, shots 20.0, list default"),
+        "mine, dirichlet, alpha 0.1, list cnn1+cnn2",
+    ]
+
+
 def test_the_same_run_twice_is_not_averaged():
     assert names(record("fedproto", HEAD), record("fedproto", HEAD)) == [
         [("fedproto (fedproto)", 1), ("fedproto (fedproto)", 1)]

@@ -16,12 +16,16 @@ METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": "hpcfl"},
 }
 """Without a date, so that the same logs give the same files."""
+LAYOUTS = 3
+"""Panels with a fixed shape find their place beside legends and labels only in the third layout."""
 
 
 def write_figure(directory: Path, name: str, drawing: Drawing) -> Iterator[str]:
     """Writes the files of a figure into a directory and yields their names."""
-    drawing.figure.draw_without_rendering()
-    drawing.figure.set_layout_engine("none")  # the layout is computed once for all formats
+    has_squares = any(panel.get_aspect() != "auto" for panel in drawing.figure.axes)
+    for _ in range(LAYOUTS if has_squares else 1):
+        drawing.figure.draw_without_rendering()
+    drawing.figure.set_layout_engine("none")  # the layout is the same for all formats
     for suffix, metadata in METADATA.items():
         drawing.figure.savefig(directory / f"{name}.{suffix}", metadata=metadata)
         yield f"{name}.{suffix}"

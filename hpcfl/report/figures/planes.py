@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +18,7 @@ MAX_POINTS = 2000
 """Of more points, each n-th is shown."""
 MAX_NUMBERS = 30
 """Up to so many prototypes show the number of their class."""
+NUMBER: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5}
 NO_TSNE = "t-SNE and silhouette need scikit-learn: pip install 'hpcfl[report]'"
 
 
@@ -134,17 +136,25 @@ def silhouette(cloud: Cloud) -> str:
     )
 
 
+def _middle(place_N2: np.ndarray) -> np.ndarray:
+    """Returns the point that is nearest to the median of all."""
+    return place_N2[np.linalg.norm(place_N2 - np.median(place_N2, axis=0), axis=1).argmin()]
+
+
 def _draw(panel: Axes, cloud: Cloud, place_N2: np.ndarray, place_K2: np.ndarray) -> None:
     """Draws points in the look of their class, and numbered stars; in two features with their directions."""
+    stars = np.flatnonzero(cloud.present_K)
+    is_numbered = len(np.union1d(cloud.class_N, stars)) <= MAX_NUMBERS
     for k in np.unique(cloud.class_N):
         of_class = cloud.class_N == k
         colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
         x, y = place_N2[of_class].T
         points = panel.scatter(x, y, s=7, color=colour, marker=marker, linewidth=0, alpha=0.7)
         set_texts(points, [f"{cloud.label}, client {i}, class {k}" for i in cloud.client_N[of_class]])
+        if is_numbered and k not in stars:
+            panel.annotate(f"{k}", _middle(place_N2[of_class]), (4, 3), **NUMBER)
     radius = np.linalg.norm(np.concatenate([place_N2, place_K2]), axis=1).max(initial=0.0)
-    classes = np.flatnonzero(cloud.present_K)
-    for k, place in zip(classes, place_K2, strict=True):
+    for k, place in zip(stars, place_K2, strict=True):
         colour, end = COLOURS[k % len(COLOURS)], place
         if cloud.proto_KD.shape[1] == 2:
             end = place / np.linalg.norm(place) * radius
@@ -152,8 +162,8 @@ def _draw(panel: Axes, cloud: Cloud, place_N2: np.ndarray, place_K2: np.ndarray)
         [star] = panel.plot(*place[:, None], "*", color=colour, markersize=8, markeredgecolor="black")
         star.set_markeredgewidth(0.6)
         set_texts(star, [f"{cloud.label}, global prototype of class {k}"])
-        if len(classes) <= MAX_NUMBERS:
-            panel.annotate(f"{k}", end, (4, 3), textcoords="offset points", fontsize=6.5)
+        if is_numbered:
+            panel.annotate(f"{k}", end, (4, 3), **NUMBER)
     panel.set(title="\n".join(filter(None, (label_text(cloud.label), silhouette(cloud)))))
     panel.margins(0.08)
     if cloud.proto_KD.shape[1] == 2:

@@ -26,6 +26,8 @@ LOCAL_STYLE = {"color": "black", "linestyle": (0, (2, 1.5)), "marker": "x", "gid
 """The baseline looks the same in all figures."""
 WIDTH, PANEL = 7.0, 2.4
 """Width of a figure (two columns of a paper) and height of a row of panels, in inches."""
+FEW_DECADES = 50
+"""A logarithmic axis of less than this factor has labels at 1, 2 and 5, not at 1 alone."""
 MAX_LABEL = 44
 """Longer labels are cut."""
 RC: dict[Any, Any] = {
@@ -144,22 +146,23 @@ def new_figure(
 
 
 def logarithmic_y(panel: Axes) -> None:
-    """Makes the vertical axis logarithmic, with labels at 1, 2 and 5 where it spans less than two decades."""
+    """Makes the vertical axis logarithmic; what is not positive is not drawn."""
     panel.set_yscale("log", nonpositive="mask")
-    low, high = panel.get_ylim()
-    panel.yaxis.set_major_locator(
-        LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=8)
-    )
-    panel.yaxis.set_major_formatter(plain_numbers())
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    _label_log(panel.yaxis, panel.get_ylim())
 
 
 def logarithmic_x(panel: Axes) -> None:
-    """Makes the horizontal axis logarithmic, with plain numbers, because text is never read as formulas."""
+    """Makes the horizontal axis logarithmic."""
     panel.set_xscale("log")
-    panel.xaxis.set_major_locator(LogLocator(subs=(1.0,), numticks=5))
-    panel.xaxis.set_major_formatter(plain_numbers())
-    panel.xaxis.set_minor_formatter(NullFormatter())
+    _label_log(panel.xaxis, panel.get_xlim())
+
+
+def _label_log(axis: Axis, limits: tuple[float, float]) -> None:
+    """Labels a logarithmic axis with plain numbers, because text is never read as formulas."""
+    labelled = (1.0, 2.0, 5.0) if limits[1] < FEW_DECADES * limits[0] else (1.0,)
+    axis.set_major_locator(LogLocator(subs=labelled, numticks=8))
+    axis.set_major_formatter(plain_numbers())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
