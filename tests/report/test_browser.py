@@ -11,8 +11,8 @@ import pytest
 from tests.helpers.browser import MISSING, Browser, open_browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
-NODE_PATH = filter(None, os.environ.get("NODE_PATH", "").split(":"))
-MODULES = (*NODE_PATH, Path(__file__).parents[2] / "node_modules")
+NODE_PATH = [each for each in os.environ.get("NODE_PATH", "").split(":") if each]
+MODULES = (*NODE_PATH, str(Path(__file__).parents[2] / "node_modules"))
 """Where npm may have put axe-core."""
 AXE = next((each for root in MODULES if (each := Path(root, "axe-core", "axe.min.js")).is_file()), None)
 TAB, RIGHT, DOWN, ESCAPE, SPACE, ENTER = "\ue004", "\ue014", "\ue015", "\ue00c", " ", "\ue007"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -11,16 +13,16 @@ from hpcfl.report.figures.values import set_texts
 from hpcfl.report.series import Series
 
 PATH = "/prototypes/margin_common"
-LOOKS = (
+LOOKS: tuple[tuple[str, bool, dict[str, Any]], ...] = (
     ("global, at least as large", True, {"marker": "^", "color": "#0072B2"}),
     ("global, smaller", False, {"marker": "v", "color": "#D55E00"}),
 )
-CLIENTS = {"marker": "o", "color": "#777777", "markerfacecolor": "white"}
+CLIENTS: dict[str, Any] = {"marker": "o", "color": "#777777", "markerfacecolor": "white"}
 
 
 def margins_of_classes(data: FigureData) -> Drawing:
     """A panel for each of the first methods with the margins of each class after the last round."""
-    found = []
+    found: list[tuple[str, np.ndarray]] = []
     for series in data.main.series:
         margins_K2 = _last_margins(series)
         if margins_K2 is not None and len(found) < MAX_PANELS:

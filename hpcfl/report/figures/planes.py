@@ -136,9 +136,10 @@ def silhouette(cloud: Cloud) -> str:
     )
 
 
-def _middle(place_N2: np.ndarray) -> np.ndarray:
+def _middle(place_N2: np.ndarray) -> tuple[float, float]:
     """Returns the point that is nearest to the median of all."""
-    return place_N2[np.linalg.norm(place_N2 - np.median(place_N2, axis=0), axis=1).argmin()]
+    x, y = place_N2[np.linalg.norm(place_N2 - np.median(place_N2, axis=0), axis=1).argmin()]
+    return float(x), float(y)
 
 
 def _draw(panel: Axes, cloud: Cloud, place_N2: np.ndarray, place_K2: np.ndarray) -> None:
