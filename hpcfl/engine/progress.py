@@ -22,6 +22,8 @@ from hpcfl.utils.formatting import format_bytes, format_percent, plural, print_l
 
 MAX_SILENCE = 60.0
 """Seconds without a line after which a line says how far the round is."""
+RECENT = 600.0
+"""Seconds of which the bar's time left is an average."""
 WIDE = 120
 """Columns of a terminal on which there is room for a bar."""
 
@@ -102,11 +104,14 @@ class ProgressBar(ProgressLines):
         )
         left = TimeRemainingColumn(table_column=Column(no_wrap=True))
         clients = TextColumn("{task.fields[clients]}", table_column=Column(no_wrap=True))
+        columns = (number, clients, *bar, description, left)
         self.progress = Progress(
-            number, clients, *bar, description, left, console=console, auto_refresh=False, expand=True
+            *columns, console=console, auto_refresh=False, expand=True, speed_estimate_period=RECENT
         )
         self.done, self.row = 0, ""
         """Rounds done, and the last of them in words."""
+        self.completed: float = 0
+        """Rounds done, with the share of clients trained in the current one."""
         self.task = self.progress.add_task("starting", total=rounds, number=0, clients="")
 
     def __enter__(self) -> ProgressLines:
@@ -122,18 +127,21 @@ class ProgressBar(ProgressLines):
         self.progress.console.print(safe, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def show_row(self, t: int, row: Mapping[str, Any]) -> None:
-        self.done, self.row = t + 1, describe_row(row)
+        self.done = self.completed = t + 1
+        self.row = describe_row(row)
         self._draw(self.done, "", self.row)
 
     def show_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Shows how far the round is, before the last row."""
         if heartbeat.round:
+            share = heartbeat.trained / max(heartbeat.selected, 1)
+            self.completed = max(self.completed, heartbeat.round - 1 + share)
             self._draw(heartbeat.round, describe_heartbeat(heartbeat), self.row and f"last: {self.row}")
 
     def _draw(self, number: int, clients: str, description: str) -> None:
         self.progress.update(
             self.task,
-            completed=self.done,
+            completed=self.completed,
             description=description,
             refresh=True,
             number=number,

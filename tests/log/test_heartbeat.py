@@ -181,6 +181,20 @@ def test_the_bar_shows_the_clients_of_a_round(monkeypatch):
         assert line().startswith("round 2/4 12/20 clients trained last: accuracy {'': 1}")
 
 
+def test_the_bar_estimates_the_time_left_within_long_rounds():
+    """Of 4 rounds with 20 clients: 5 clients in a minute are a round in 4 minutes."""
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    with progress.ProgressBar(4, screen) as bar:
+        assert isinstance(bar, progress.ProgressBar)
+        now = 0.0
+        bar.progress.get_time = lambda: now
+        for trained in (0, 5, 10, 15):
+            bar.show_heartbeat(Heartbeat(1.0, 1, "train", (), 0.0, trained=trained, selected=20))
+            now += 60
+    [task] = bar.progress.tasks
+    assert task.time_remaining == 13 * 60
+
+
 def test_watch_shows_the_clients_of_a_round(tmp_path):
     new_log(tmp_path / "run.h5")
     run = LogPoller(tmp_path / "run.h5")().run
