@@ -23,6 +23,7 @@ RECORD_ROWS = SUMMARY_ROWS | {
     path: slice(None) for path, metric in BY_PATH.items() if metric.dims in SMALL_DIMS
 }
 """The datasets of a log that a record is made from."""
+SIZE = "data.samples_per_class"
 OF_PARTITION = {"alpha": "dirichlet", "classes_per_client": "pathological"} | dict.fromkeys(
     ("ways", "shots", "deviation", "unlabelled"), "nway_kshot"
 )
@@ -65,13 +66,10 @@ class RunRecord:
         own = {key: value for key, value in self.values.items() if key not in SEED_KEYS and key not in used}
         return used | ({"block": self.block} if self.block else {}) | own
 
-    def given_settings(self) -> dict[str, Any]:
-        """Returns the same without a size of data that follows from the number of clients, or from a file."""
-        found, config = self.settings(), self.run.config
-        size = default_size(config.data, config.federation.clients)
-        if size is None or config.data.samples_per_class == size:
-            found.pop("data.samples_per_class", None)
-        return found
+    @property
+    def default_size(self) -> int | None:
+        """The samples per class that its data have unless given; None: the data are those of a file."""
+        return default_size(self.run.config.data, self.run.config.federation.clients)
 
     def has_effect(self, key: str) -> bool:
         """Returns whether a key of the partition is one of the partition that the run has."""
@@ -81,6 +79,18 @@ class RunRecord:
     def read(self, *paths: str) -> Run:
         """Returns the log with whole datasets that the record does not hold."""
         return read_log(self.run.path, dict.fromkeys(paths, slice(None)))
+
+
+def given_settings(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Returns the settings of runs, for each block without the size of its data unless one was given."""
+    sizes = [record.run.config.data.samples_per_class for record in records]
+    pairs = list(zip(records, sizes, strict=True))
+    given = {record.block for record, size in pairs if record.default_size not in (None, size)}
+    without = [record.default_size is None or record.block not in given for record in records]
+    return [
+        {key: value for key, value in record.settings().items() if key != SIZE or not is_left_out}
+        for record, is_left_out in zip(records, without, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

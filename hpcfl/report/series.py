@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcfl.config.identity import identity_but_for_seeds
-from hpcfl.report.records import RunRecord
+from hpcfl.report.records import RunRecord, given_settings
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +45,7 @@ class Setting:
 def make_settings(records: Sequence[RunRecord]) -> list[Setting]:
     """Returns the series of all runs, by setting, in the order in which they were given."""
     groups = _group(records)
-    all_values = [_values(group[0]) for group in groups]
+    all_values = [_texts(values) for values in given_settings([group[0] for group in groups])]
     blocks: dict[str, list[dict[str, str]]] = {}
     for values in all_values:
         blocks.setdefault(values.get("block", ""), []).append(values)
@@ -78,9 +78,9 @@ def _group(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
     return result
 
 
-def _values(record: RunRecord) -> dict[str, str]:
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Returns the settings of a run as text."""
-    return {key: _text(value) for key, value in record.given_settings().items()}
+    return {key: _text(value) for key, value in values.items()}
 
 
 def _text(value: Any) -> str:

@@ -99,6 +99,17 @@ def test_scaling_needs_settings_that_differ_in_one_key():
         scaling.by_clients(figure_data(runs))
 
 
+def test_scaling_keeps_a_size_of_data_that_was_given():
+    """1000 samples per class are the default of 20 clients, and the same as 1000 that 40 were given."""
+    size = "data.samples_per_class=1000"
+    runs = [record("local", HEAD, f"federation.clients={n}", size) for n in (20, 40)]
+    assert [row[1] for row in scaling.by_clients(figure_data(runs)).rows] == [20.0, 40.0]
+    runs[1] = record("local", HEAD, "federation.clients=40")
+    with pytest.raises(NoData, match="differ in the number of clients alone"):
+        scaling.by_clients(figure_data([*runs, record("local", HEAD, "federation.clients=80", size)][1:]))
+    assert [row[1] for row in scaling.by_clients(figure_data(runs)).rows] == [20.0, 40.0]
+
+
 def test_a_metric_that_no_run_has_is_named():
     run = record("local", HEAD)
     lacking = {panel.path for panel in lines.GRADIENTS}

@@ -10,6 +10,7 @@ import numpy as np
 from hpcfl.log.summary import Summary
 from hpcfl.report.figures.drawing import Drawing, FigureData, NoData, shown
 from hpcfl.report.figures.style import add_legend, label_text, new_figure, whole_numbers
+from hpcfl.report.records import given_settings
 from hpcfl.report.series import Series
 from hpcfl.report.table_formats import one_line
 
@@ -20,6 +21,7 @@ MEASURES: dict[str, Callable[[Summary], float]] = {
     "kB per round": lambda each: (each.bytes_up + each.bytes_down) / 1e3,
     "efficiency": lambda each: each.efficiency,
 }
+EFFICIENCY = " Efficiency is the share of the cores' time in which clients train."
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,12 @@ class Line:
 
 
 def by_clients(data: FigureData) -> Drawing:
-    sentence = "What more clients cost and give, all else equal."
+    sentence = f"What more clients cost and give, all else equal.{EFFICIENCY}"
     return _draw(data, "federation.clients", "clients", sentence)
 
 
 def by_participation(data: FigureData) -> Drawing:
-    sentence = "What it costs and gives if more clients take part in a round, all else equal."
+    sentence = f"What it costs and gives if more clients take part in a round, all else equal.{EFFICIENCY}"
     return _draw(data, PARTICIPATION, "clients per round", sentence)
 
 
@@ -123,10 +125,11 @@ def _lines(data: FigureData, key: str, with_participation: bool = False) -> list
     """
     groups: dict[tuple[tuple[str, str], ...], list[tuple[float, Series]]] = {}
     left_out = {key, PARTICIPATION, "federation.clients"} if with_participation else {key}
-    for series in (series for setting in data.settings for series in setting.series):
-        record = shown(series)[0]
+    all_series = [series for setting in data.settings for series in setting.series]
+    records = [shown(series)[0] for series in all_series]
+    for series, record, given in zip(all_series, records, given_settings(records), strict=True):
         ranks, per_round = int(record.run.attributes.get("ranks", 1)), record.run.config.federation.per_round
-        values = record.given_settings() | ({"ranks": ranks} if key == "ranks" else {})
+        values = given | ({"ranks": ranks} if key == "ranks" else {})
         if record.run.rounds_done:
             x = per_round if key == PARTICIPATION else values[key]
             others = [(name, str(value)) for name, value in values.items() if name not in left_out]
