@@ -141,8 +141,8 @@ def _lines(data: FigureData, key: str, with_participation: bool = False) -> list
         if len({x for x, _ in points}) > 1:
             points.sort(key=lambda point: point[0])
             rest_but_method = {name: text for name, text in rest if not name.startswith(("method.", "log."))}
-            xs, all_series = zip(*points, strict=True)
-            lines.append(Line(points[0][1].label, rest_but_method, xs, all_series))
+            xs, drawn = zip(*points, strict=True)
+            lines.append(Line(points[0][1].label, rest_but_method, xs, drawn))
     return lines
 
 
